@@ -1,0 +1,36 @@
+# Everything runs in a virtual environment of its own; `make test` sets it up from nothing.
+PYTHON ?= python3.11
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# A throwaway cache: a cached kernel does not notice that a loss in another file was edited.
+CACHE := $(VENV)/numba-cache
+
+.PHONY: test setup lint types layers pytest clean
+
+test: lint types layers pytest
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+layers: $(STAMP)
+	$(BIN)/lint-imports
+
+pytest: $(STAMP)
+	rm -rf $(CACHE)
+	NUMBA_CACHE_DIR=$(CACHE) $(BIN)/python -m pytest -n 2 --dist worksteal
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

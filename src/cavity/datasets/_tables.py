@@ -1,0 +1,134 @@
+"""The five sets as raw columns and labels: one function per set."""
+
+import csv
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer
+
+from . import _files
+
+Column: TypeAlias = NDArray[np.float64] | NDArray[np.str_]
+Kinds: TypeAlias = Mapping[str, type[float] | type[str]]
+
+_HABERMAN: Kinds = {"age": float, "year": float, "nodes": float}
+_IONOSPHERE: Kinds = {f"Attribute{i}": float for i in range(1, 35)}
+_BANK: Kinds = {
+    "age": float,
+    "job": str,
+    "marital": str,
+    "education": str,
+    "default": str,
+    "balance": float,
+    "housing": str,
+    "loan": str,
+    "contact": str,
+    "day": float,
+    "month": str,
+    "duration": float,
+    "campaign": float,
+    "pdays": float,
+    "previous": float,
+    "poutcome": str,
+}
+_CENSUS: Kinds = {
+    "age": float,
+    "workclass": str,
+    "fnlwgt": float,
+    "education": str,
+    "education-num": float,
+    "marital-status": str,
+    "occupation": str,
+    "relationship": str,
+    "race": str,
+    "sex": str,
+    "capital-gain": float,
+    "capital-loss": float,
+    "hours-per-week": float,
+    "native-country": str,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataset:
+    """One data set as its file states it, rows in file order.
+
+    Attributes
+    ----------
+    name : str
+        The name `load` knows it by.
+    title : str
+        The name people know it by.
+    features : mapping of str to array
+        Raw columns in file order: numbers as float64, categories as text.
+    labels : array
+        +1 for the positive class, -1 for the other.
+    """
+
+    name: str
+    title: str
+    features: Mapping[str, Column]
+    labels: NDArray[np.float64]
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the raw columns, in file order."""
+        return tuple(self.features)
+
+
+def haberman() -> Dataset:
+    """Survival of breast cancer surgery; positive: died within five years."""
+    return _dataset("haberman", "Haberman's survival", _HABERMAN, _rows("haberman.data"), positive="2")
+
+
+def ionosphere() -> Dataset:
+    """Radar returns; positive: a good one, which shows structure in the ionosphere."""
+    return _dataset("ionosphere", "Ionosphere", _IONOSPHERE, _rows("ionosphere.data"), positive="g")
+
+
+def breast_cancer() -> Dataset:
+    """Cell nuclei of breast masses, from scikit-learn's copy; positive: malignant."""
+    bunch = load_breast_cancer()
+    names = map(str, bunch.feature_names)
+    features = {name: column.copy() for name, column in zip(names, bunch.data.T, strict=True)}
+    malignant = list(bunch.target_names).index("malignant")
+    return Dataset("breast_cancer", "Breast cancer", features, _signs(bunch.target == malignant))
+
+
+def bank() -> Dataset:
+    """Telephone marketing of a bank; positive: the client subscribed a deposit."""
+    _header, *rows = _rows("bank-full.csv", delimiter=";")
+    return _dataset("bank", "Bank marketing", _BANK, rows, positive="yes")
+
+
+def census() -> Dataset:
+    """Income from census data; positive: above 50 000 dollars a year."""
+    return _dataset("census", "Census income", _CENSUS, _rows("adult.data"), positive=" >50K")
+
+
+LOADERS: dict[str, Callable[[], Dataset]] = {
+    "haberman": haberman,
+    "ionosphere": ionosphere,
+    "breast_cancer": breast_cancer,
+    "bank": bank,
+    "census": census,
+}
+
+
+def _rows(filename: str, delimiter: str = ",") -> list[list[str]]:
+    lines = _files.text(filename).splitlines()
+    return [row for row in csv.reader(lines, delimiter=delimiter) if row]  # adult.data ends with a blank line
+
+
+def _dataset(name: str, title: str, kinds: Kinds, rows: list[list[str]], positive: str) -> Dataset:
+    *columns, answers = zip(*rows, strict=True)
+    pairs = zip(kinds.items(), columns, strict=True)
+    features = {key: np.array(column, dtype=kind) for (key, kind), column in pairs}
+    return Dataset(name, title, features, _signs(np.array(answers) == positive))
+
+
+def _signs(is_positive: NDArray[np.bool_]) -> NDArray[np.float64]:
+    return np.where(is_positive, 1.0, -1.0)

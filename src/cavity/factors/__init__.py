@@ -1,0 +1,7 @@
+"""Factors: what a scheme may ask of one term of the cost."""
+
+from cavity.factors._cost import CostFactor
+from cavity.factors._linear import LinearBatches, LinearFactor
+from cavity.factors._protocol import Curvature, Derivatives, Factor, StarCosts
+
+__all__ = ["CostFactor", "Curvature", "Derivatives", "Factor", "LinearBatches", "LinearFactor", "StarCosts"]

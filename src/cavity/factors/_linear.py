@@ -1,0 +1,253 @@
+"""Factors of linear models: rows, targets and a scalar loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from cavity.factors._protocol import Curvature, Derivatives, FloatArray, StarCosts
+from cavity.factors._rows import Rows, touched_rows
+from cavity.losses import Loss
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class LinearFactor:
+    r"""A mini-batch of a linear model, :math:`u(\theta) = \sum_k w_k\, \ell(y_k, x_k^\top \theta)`.
+
+    Moving along axis i shifts the predictor of row k by a multiple of :math:`x_{ki}`, so the star costs one
+    loss for every entry of the rows: :math:`O(sd)` dense, :math:`O(\mathrm{nnz})` sparse. Columns without a
+    non-zero in the batch are not touched; the answer is the same for dense and sparse storage.
+
+    Parameters
+    ----------
+    loss
+        A `Loss`.
+    rows
+        Array or sparse matrix ``(s, dim)``, finite.
+    targets
+        One target a row, of the kind that the loss needs.
+    weights
+        Non-negative weights; a row of weight zero is as good as absent.
+
+    Examples
+    --------
+    >>> from cavity.losses import Hinge
+    >>> factor = LinearFactor(Hinge(), [[1.0, 2.0], [0.0, 1.0]], [1.0, -1.0])
+    >>> factor.cost(np.array([[0.0, 0.0], [1.0, 0.0]]))
+    array([2., 1.])
+    """
+
+    loss: Loss
+    dim: int
+    coordinates: NDArray[np.intp] | None
+    targets: FloatArray
+    weights: FloatArray
+    _rows: Rows = field(repr=False)
+
+    def __init__(self, loss: Loss, rows: Any, targets: ArrayLike, weights: ArrayLike | None = None) -> None:
+        X, y, w = checked_data(loss, rows, targets, weights)
+        w = np.ones(X.shape[0]) if w is None else w
+        if not np.all(w > 0.0):
+            X, y, w = X[w > 0.0], y[w > 0.0], w[w > 0.0]
+        reduced, coordinates = touched_rows(X)
+        for name, value in (
+            ("loss", loss),
+            ("dim", int(X.shape[1])),
+            ("coordinates", coordinates),
+            ("targets", y),
+            ("weights", w),
+            ("_rows", reduced),
+        ):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def batches(
+        cls, loss: Loss, X: Any, y: ArrayLike, batch_size: int = 10, weights: ArrayLike | None = None
+    ) -> LinearBatches:
+        """Cut a data set into mini-batches of consecutive rows, without copying it; the last may be short."""
+        return LinearBatches(loss, X, y, batch_size, weights)
+
+    @property
+    def has_slope(self) -> bool:
+        """Yes: that of the loss."""
+        return True
+
+    def cost(self, points: FloatArray) -> FloatArray:
+        """Weighted sum of the losses at every point."""
+        total: FloatArray = self._losses(self._rows.predict(points)) @ self.weights
+        return total
+
+    def derivatives(self, point: FloatArray, curvature: Curvature = "exact") -> Derivatives:
+        """Value, gradient and curvature by the chain rule."""
+        value, slope, second = self._scalar_derivatives(point, curvature)
+        return Derivatives(
+            float(value @ self.weights),
+            self._rows.pull(self.weights * slope),
+            self._rows.pull_squares(self.weights * second),
+        )
+
+    def star(self, center: FloatArray, steps: FloatArray) -> StarCosts:
+        """One loss for every entry of the rows and direction."""
+        z = self._rows.predict(center[None])[0]
+        here = self._losses(z)
+        total = float(here @ self.weights)
+
+        def rise(row: Any, shift: FloatArray) -> FloatArray:
+            there = self.loss.value(self.targets[row], z[row] + shift)
+            result: FloatArray = self.weights[row] * (there - here[row])
+            return result
+
+        return StarCosts(
+            total,
+            total + self._rows.sum_shifted(rise, steps),
+            total + self._rows.sum_shifted(rise, -steps),
+        )
+
+    def newton_direction(
+        self,
+        point: FloatArray,
+        gradient: FloatArray,
+        precision: FloatArray,
+        beta: float,
+        curvature: Curvature,
+    ) -> FloatArray:
+        """Solve a system of the smaller size of the rows, their number or their width."""
+        second = self._scalar_derivatives(point, curvature)[2]
+        root = np.sqrt(beta * self.weights * np.maximum(second, 0.0))
+        A = root[:, None] * self._rows.dense()
+        n, d = A.shape
+        try:
+            if d <= n:
+                matrix = A.T @ A
+                matrix[np.diag_indices(d)] += precision
+                return np.asarray(-cho_solve(cho_factor(matrix), gradient))
+            scaled = A / precision
+            matrix = scaled @ A.T
+            matrix[np.diag_indices(n)] += 1.0
+            inner = cho_solve(cho_factor(matrix), scaled @ gradient)
+            return np.asarray(scaled.T @ inner - gradient / precision)
+        except (LinAlgError, ValueError):  # rounding, or not finite
+            return np.asarray(-gradient / (precision + np.sum(A * A, axis=0)))
+
+    def _losses(self, z: FloatArray) -> FloatArray:
+        result: FloatArray = self.loss.value(self.targets, z)
+        return result
+
+    def _scalar_derivatives(self, point: FloatArray, curvature: Curvature) -> tuple[FloatArray, FloatArray, FloatArray]:
+        z = self._rows.predict(point[None])[0]
+        value, slope, second = self.loss.derivatives(self.targets, z)
+        return value, slope, np.abs(slope) if curvature == "slope" else second
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class LinearBatches(Sequence[LinearFactor]):
+    """A data set as a sequence of mini-batch factors, each made from a view of the data when asked for."""
+
+    loss: Loss
+    X: Any
+    targets: FloatArray
+    batch_size: int
+    weights: FloatArray | None
+
+    def __init__(self, loss: Loss, X: Any, y: ArrayLike, batch_size: int, weights: ArrayLike | None) -> None:
+        if int(batch_size) != batch_size or batch_size < 1:
+            raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size}")
+        rows, targets, w = checked_data(loss, X, y, weights)
+        if rows.shape[0] == 0:
+            raise ValueError("X must have at least one row, got none")
+        for name, value in (
+            ("loss", loss),
+            ("X", rows),
+            ("targets", targets),
+            ("batch_size", int(batch_size)),
+            ("weights", w),
+        ):
+            object.__setattr__(self, name, value)
+
+    @property
+    def dim(self) -> int:
+        """Number of columns."""
+        return int(self.X.shape[1])
+
+    def __len__(self) -> int:
+        return -(-int(self.X.shape[0]) // self.batch_size)
+
+    @overload
+    def __getitem__(self, index: int) -> LinearFactor: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[LinearFactor]: ...
+    def __getitem__(self, index: int | slice) -> LinearFactor | list[LinearFactor]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        k = range(len(self))[index]
+        rows = slice(k * self.batch_size, (k + 1) * self.batch_size)
+        weights = None if self.weights is None else self.weights[rows]
+        return LinearFactor(self.loss, self.X[rows], self.targets[rows], weights)
+
+    def __iter__(self) -> Iterator[LinearFactor]:
+        return (self[k] for k in range(len(self)))
+
+    def cost(self, points: ArrayLike) -> FloatArray:
+        """Total cost of all rows at points ``(n, dim)`` or one point ``(dim,)``."""
+        t = np.asarray(points, dtype=np.float64)
+        losses = self.loss.value(self.targets, (self.X @ t.T).T)
+        weights = np.ones_like(self.targets) if self.weights is None else self.weights
+        result: FloatArray = losses @ weights
+        return result
+
+
+def checked_data(
+    loss: Loss, X: Any, y: ArrayLike, weights: ArrayLike | None
+) -> tuple[Any, FloatArray, FloatArray | None]:
+    """Check rows, targets and weights, and bring them to float arrays or canonical CSR; copies only if needed."""
+    X = _checked_rows(X)
+    targets = np.asarray(y)
+    if targets.shape != (X.shape[0],):
+        raise ValueError(f"targets must be one number a row, shape ({X.shape[0]},), got {targets.shape}")
+    if not (np.issubdtype(targets.dtype, np.number) or targets.dtype == bool):
+        raise ValueError(f"targets must be numbers, got {targets.dtype}; encode the classes as -1 and +1")
+    targets = targets.astype(np.float64)
+    if not np.all(np.isfinite(targets)):
+        raise ValueError("targets must be finite, got NaN or infinity; drop these rows")
+    if loss.targets == "signs" and not np.all(np.abs(targets) == 1.0):
+        found = np.unique(targets)
+        shown = ", ".join(f"{v:g}" for v in found[:4]) + (", ..." if found.size > 4 else "")
+        mend = "map two classes with np.where(y == positive, 1, -1)" if found.size <= 2 else "take one against the rest"
+        raise ValueError(f"{type(loss).__name__} needs the labels -1 and +1, got {shown}; {mend}")
+    if weights is None:
+        return X, targets, None
+    w = np.asarray(weights, dtype=np.float64)
+    if w.shape != targets.shape:
+        raise ValueError(f"weights must be one number a row, shape {targets.shape}, got {w.shape}")
+    if not np.all((w >= 0.0) & np.isfinite(w)):
+        raise ValueError("weights must be finite and not negative")
+    return X, targets, w
+
+
+def _checked_rows(X: Any) -> Any:
+    if sparse.issparse(X):
+        X = sparse.csr_array(X)
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        X = X if X.dtype in (np.float64, np.float32) else X.astype(np.float64)
+        entries = X.data
+    else:
+        X = np.asarray(X)
+        if np.iscomplexobj(X) or not (np.issubdtype(X.dtype, np.number) or X.dtype == bool):
+            raise ValueError(f"X must hold real numbers, got {X.dtype}")
+        X = X if X.dtype in (np.float64, np.float32) else X.astype(np.float64)
+        entries = X
+    if X.ndim != 2 or X.shape[1] == 0:
+        raise ValueError(f"X must be a matrix with at least one column, got shape {X.shape}")
+    if not np.all(np.isfinite(entries)):
+        first = np.flatnonzero(~np.isfinite(entries).ravel())[0]
+        row = np.searchsorted(X.indptr, first, side="right") - 1 if sparse.issparse(X) else first // X.shape[1]
+        raise ValueError(f"X must be finite, but row {row} has NaN or infinity; drop or fill these entries")
+    return X

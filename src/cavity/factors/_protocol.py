@@ -1,0 +1,73 @@
+"""The contract between factors and schemes."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+Curvature = Literal["exact", "slope"]
+
+
+class Derivatives(NamedTuple):
+    """Cost at a point, its gradient, and the diagonal of its second derivatives."""
+
+    value: float
+    gradient: FloatArray
+    curvature: FloatArray
+
+
+class StarCosts(NamedTuple):
+    """Cost at the centre and at a step up and down every axis."""
+
+    center: float
+    up: FloatArray
+    down: FloatArray
+
+
+class Factor(Protocol):
+    r"""One term :math:`u_k(\theta)` of the cost; its factor of the density is :math:`e^{-\beta u_k}`.
+
+    A factor that touches only some coordinates names them in ``coordinates``, and every point it is given
+    then has just those, in that order; all others integrate out of its moments.
+    """
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates of the whole problem."""
+
+    @property
+    def coordinates(self) -> NDArray[np.intp] | None:
+        """Sorted coordinates that matter to the cost, or None for all of them."""
+
+    @property
+    def has_slope(self) -> bool:
+        """Whether ``curvature="slope"`` has a meaning."""
+
+    def cost(self, points: FloatArray) -> FloatArray:
+        """Cost at points of shape ``(n, d)``, as ``(n,)``."""
+
+    def derivatives(self, point: FloatArray, curvature: Curvature = "exact") -> Derivatives:
+        """Value, gradient and curvature at one point.
+
+        ``curvature="slope"`` puts the size of the loss's slope in place of its second derivative, where
+        `has_slope`.
+        """
+
+    def star(self, center: FloatArray, steps: FloatArray) -> StarCosts:
+        """Cost at the centre and at ``center ± steps[i]`` along every axis ``i``."""
+
+    def newton_direction(
+        self,
+        point: FloatArray,
+        gradient: FloatArray,
+        precision: FloatArray,
+        beta: float,
+        curvature: Curvature,
+    ) -> FloatArray:
+        r"""Solve :math:`(\mathrm{diag}(p) + \beta \nabla\nabla^\top u(\theta))\, x = -g` for a descent direction.
+
+        Where the matrix is not positive definite, its non-negative part or diagonal stands in for it.
+        """

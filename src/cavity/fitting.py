@@ -1,0 +1,188 @@
+"""The front door: `fit` checks what it is given and runs EP on it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cavity import schedules, schemes
+from cavity.engine import FactorError, Negative, Settings, SiteMode, Update, run
+from cavity.factors import Factor
+from cavity.gaussian import FactorialGaussian
+from cavity.result import Result
+from cavity.schedules import Order, Temperature
+from cavity.schemes._protocol import Scheme
+
+_DEFAULT_LOOPS = 20
+
+
+def fit(
+    factors: Sequence[Factor],
+    prior: FactorialGaussian,
+    scheme: str | Scheme = "vq",
+    *,
+    loops: int | None = None,
+    sites: SiteMode = "own",
+    beta: float | Sequence[float] | Temperature = 1.0,
+    power: float = 1.0,
+    damping: float = 1.0,
+    order: str | Order | ArrayLike = "cyclic",
+    seed: int = 0,
+    negative: Negative = "keep",
+    tol: float = 1e-3,
+    callback: Callable[[Update], object] | None = None,
+    progress: bool = False,
+) -> Result:
+    r"""Approximate :math:`\text{prior}(\theta) \prod_k e^{-\beta u_k(\theta)}` by a factorial Gaussian.
+
+    Parameters
+    ----------
+    factors
+        The terms :math:`u_k`, as `CostFactor`, `LinearFactor` or anything of their protocol.
+    prior
+        A proper `FactorialGaussian`.
+    scheme
+        ``"la"``, ``"qla"``, ``"gq"``, ``"vq"`` or a scheme from `cavity.schemes`.
+    loops
+        Most loops over the factors: 20 by default, 1 with ``sites="none"``.
+    sites
+        ``"own"``: one stored site a factor, plain EP. ``"tied"``: one for all, revised at every visit (Stochastic
+        EP). ``"averaged"``: one for all, revised once a loop by the average of all fits (Averaged EP).
+        ``"none"``: nothing stored, a single pass.
+    beta
+        Inverse temperature: a number, one number a loop, or a schedule such as `schedules.Annealing`. When it
+        changes, the sites are raised to the ratio.
+    power
+        Power :math:`\alpha` of Power EP: that much of a factor is removed and fitted. 1 is plain EP.
+    damping
+        Step towards the new site, in (0, 1].
+    order
+        ``"cyclic"``, ``"shuffled"``, indices, or an order from `cavity.schedules`.
+    seed
+        Seed of ``order="shuffled"``.
+    negative
+        What becomes of negative site precisions. ``"keep"``: allowed while posterior and cavities stay proper.
+        ``"floor"``: raised to 1e-10, as the paper's program does. ``"skip"``: the update is refused.
+    tol
+        A loop that changes no mean by more than this many standard deviations, and no precision by more than
+        this share, ends the run. 0 never does.
+    callback
+        Called with an `Update` after every visit.
+    progress
+        Whether to show a progress bar on standard error.
+
+    Returns
+    -------
+    Result
+        Posterior, sites, evidence, a status that says what to do, and a trace of what was refused.
+
+    Raises
+    ------
+    ValueError
+        If an argument does not fit; nothing has been computed then.
+    FactorError
+        If a factor raises; its index and the state before it are in the error.
+
+    Examples
+    --------
+    >>> import numpy as np, cavity
+    >>> factors = [cavity.CostFactor(lambda t, a=a: 0.5 * float((t - a) @ (t - a)), dim=2) for a in (1.0, 3.0)]
+    >>> prior = cavity.FactorialGaussian.from_moments(mean=np.zeros(2), variance=1.0)
+    >>> result = cavity.fit(factors, prior)
+    >>> result.mean.round(6), result.status.name
+    (array([1.333333, 1.333333]), 'CONVERGED')
+    """
+    chosen = schemes.resolve(scheme)
+    settings = _settings(loops, sites, beta, power, damping, order, seed, negative, tol, len(factors))
+    _check_problem(factors, prior, chosen)
+    if progress:
+        callback = _with_bar(callback, settings.loops * len(settings.order.visits(len(factors), 0)), sys.stderr)
+    return run(factors, prior, chosen, settings, callback)
+
+
+def _settings(
+    loops: int | None,
+    sites: SiteMode,
+    beta: float | Sequence[float] | Temperature,
+    power: float,
+    damping: float,
+    order: str | Order | ArrayLike,
+    seed: int,
+    negative: Negative,
+    tol: float,
+    count: int,
+) -> Settings:
+    if sites not in ("own", "tied", "averaged", "none"):
+        raise ValueError(f"sites must be 'own', 'tied', 'averaged' or 'none', got {sites!r}")
+    if negative not in ("floor", "keep", "skip"):
+        raise ValueError(f"negative must be 'floor', 'keep' or 'skip', got {negative!r}")
+    if loops is None:
+        loops = 1 if sites == "none" else _DEFAULT_LOOPS
+    if int(loops) != loops or loops < 1:
+        raise ValueError(f"loops must be a whole number of at least 1, got {loops}")
+    if sites == "none" and loops > 1:
+        raise ValueError(
+            f"sites='none' keeps no site to revise, so it allows one loop only, got loops={loops}; "
+            "use sites='tied' for several loops at the same memory"
+        )
+    if not 0.0 < damping <= 1.0:
+        raise ValueError(f"damping must lie in (0, 1], got {damping}")
+    if not 0.0 < power < np.inf:
+        raise ValueError(f"power must be positive, got {power}")
+    if not tol >= 0.0:
+        raise ValueError(f"tol must not be negative, got {tol}")
+    if count == 0:
+        raise ValueError("factors must hold at least one factor, got none")
+    visiting = schedules.resolve_order(order, seed)
+    visits = visiting.visits(count, 0)
+    if sites == "none" and len(np.unique(visits)) < len(visits):
+        raise ValueError("sites='none' counts a factor as often as it is visited: order must name each once at most")
+    temperature = schedules.resolve_beta(beta)
+    return Settings(int(loops), sites, temperature, visiting, float(power), float(damping), negative, float(tol))
+
+
+def _check_problem(factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme) -> None:
+    """Refuse what cannot work, before anything is computed."""
+    if not prior.is_proper:
+        raise ValueError(
+            "prior must be proper, with a positive finite variance everywhere; "
+            "build it with FactorialGaussian.from_moments(mean, variance)"
+        )
+    start = prior.mean
+    for k, factor in enumerate(factors):
+        if factor.dim != prior.dim:
+            raise ValueError(f"factor {k} has {factor.dim} coordinates, but the prior has {prior.dim}")
+        scheme.check(factor)
+        point = start if factor.coordinates is None else start[factor.coordinates]
+        with np.errstate(all="ignore"):
+            cost = factor.cost(point[None])[0]
+        if np.isnan(cost):
+            raise ValueError(
+                f"factor {k} returns NaN at the prior mean; its cost must be a number there, so mend the cost "
+                "or move the prior"
+            )
+
+
+def _with_bar(callback: Callable[[Update], object] | None, total: int, stream: TextIO) -> Callable[[Update], object]:
+    """Draw a bar after every visit, then go on to the user's callback."""
+    done, shown = 0, -1
+
+    def tick(update: Update) -> None:
+        nonlocal done, shown
+        done += 1
+        share = 40 * done // total
+        if share != shown:
+            shown = share
+            stream.write(f"\rloop {update.loop + 1} [{'#' * share:<40s}] {done}/{total} updates ")
+            stream.flush()
+        if callback is not None:
+            callback(update)
+
+    return tick
+
+
+__all__ = ["FactorError", "fit"]

@@ -1,0 +1,218 @@
+"""Factorial Gaussians in natural form: the family in which everything is approximated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+
+_LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+class ImproperError(ValueError):
+    """A moment was asked of a Gaussian that has none, because a precision is not positive."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FactorialGaussian:
+    r"""A product of one-dimensional Gaussians, unnormalised and possibly improper.
+
+    .. math:: \log g(\theta) = s + r^\top \theta - \tfrac12\, p^\top \theta^2
+
+    with :math:`s` ``log_scale``, :math:`r` ``shift``, :math:`p` ``precision``. Product, quotient and
+    power are sum, difference and multiple of :math:`(s, r, p)`, and always exist. Moments exist only where
+    every precision is positive and finite; asking for them elsewhere raises `ImproperError`.
+
+    Parameters
+    ----------
+    log_scale
+        Logarithm of the value at the origin.
+    shift, precision
+        Arrays of one shape ``(dim,)``; they are copied and cannot be written afterwards.
+
+    Examples
+    --------
+    >>> g = FactorialGaussian.from_moments(mean=[1.0, -2.0], variance=4.0)
+    >>> (g * g).variance
+    array([2., 2.])
+    >>> (g * g / g).mean
+    array([ 1., -2.])
+    """
+
+    log_scale: float
+    shift: FloatArray
+    precision: FloatArray
+
+    def __post_init__(self) -> None:
+        shift, precision = _frozen(self.shift), _frozen(self.precision)
+        if shift.ndim != 1 or shift.shape != precision.shape:
+            raise ValueError(
+                f"shift and precision must be vectors of one length, got shapes {shift.shape} and {precision.shape}"
+            )
+        object.__setattr__(self, "log_scale", float(self.log_scale))
+        object.__setattr__(self, "shift", shift)
+        object.__setattr__(self, "precision", precision)
+
+    @classmethod
+    def from_moments(cls, mean: ArrayLike, variance: ArrayLike, log_mass: float = 0.0) -> Self:
+        """Build the Gaussian with this mean, variance and logarithm of its integral.
+
+        A number given for the mean or for the variance stands for a vector of equal entries; at least one
+        of the two must be a vector.
+        """
+        m, v = np.asarray(mean, dtype=float), np.asarray(variance, dtype=float)
+        if m.ndim > 1 or v.ndim > 1 or m.ndim + v.ndim == 0 or (m.ndim and v.ndim and m.shape != v.shape):
+            raise ValueError(
+                "mean and variance must be vectors of one length, or one of them a number, "
+                f"got shapes {m.shape} and {v.shape}"
+            )
+        if not np.all(np.isfinite(m)):
+            raise ValueError(f"mean must be finite, got {m}")
+        if not np.all((v > 0.0) & np.isfinite(v)):
+            worst = v[~((v > 0.0) & np.isfinite(v))].flat[0]
+            raise ValueError(f"variance must be positive and finite, got {worst}")
+        m, v = np.broadcast_arrays(m, v)
+        p = 1.0 / v
+        log_scale = log_mass - 0.5 * float(np.sum(m * m * p + np.log(v) + _LOG_2PI))
+        return cls(log_scale, m * p, p)
+
+    @classmethod
+    def uniform(cls, dim: int) -> Self:
+        """Build the function equal to one everywhere: the unit of the product, every site's start."""
+        return cls(0.0, np.zeros(dim), np.zeros(dim))
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates."""
+        return int(self.shift.size)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every natural parameter is a finite number."""
+        return bool(
+            np.isfinite(self.log_scale) and np.all(np.isfinite(self.shift)) and np.all(np.isfinite(self.precision))
+        )
+
+    @property
+    def is_proper(self) -> bool:
+        """Whether the integral exists: all finite, every precision positive."""
+        return self.is_finite and bool(np.all(self.precision > 0.0))
+
+    @property
+    def mean(self) -> FloatArray:
+        """Mean of the normalised density, ``shift / precision``."""
+        return self.shift / self._proper().precision
+
+    @property
+    def variance(self) -> FloatArray:
+        """Variance of the normalised density, ``1 / precision``."""
+        result: FloatArray = 1.0 / self._proper().precision
+        return result
+
+    @property
+    def std(self) -> FloatArray:
+        """Standard deviation of the normalised density."""
+        return np.sqrt(self.variance)
+
+    @property
+    def log_mass(self) -> float:
+        r"""Logarithm of the integral, :math:`s + \tfrac12 \sum_i [r_i^2/p_i + \log(2\pi/p_i)]`."""
+        p = self._proper().precision
+        return self.log_scale + 0.5 * float(np.sum(self.shift * self.shift / p - np.log(p) + _LOG_2PI))
+
+    def normalized(self) -> FactorialGaussian:
+        """Scale to integral one."""
+        return FactorialGaussian(self.log_scale - self.log_mass, self.shift, self.precision)
+
+    def log_density(self, points: ArrayLike) -> FloatArray:
+        r"""Evaluate :math:`\log g` at points of shape ``(..., dim)``; normalise first for a density."""
+        t = np.asarray(points, dtype=float)
+        if t.shape[-1:] != (self.dim,):
+            raise ValueError(f"points must have {self.dim} coordinates in their last axis, got shape {t.shape}")
+        result: FloatArray = self.log_scale + t @ self.shift - 0.5 * (t * t) @ self.precision
+        return result
+
+    def sample(self, rng: np.random.Generator, size: int = 1) -> FloatArray:
+        """Draw ``size`` points of the normalised density, shape ``(size, dim)``."""
+        return self.mean + self.std * rng.standard_normal((size, self.dim))
+
+    def kl_divergence(self, other: FactorialGaussian, *, normalized: bool = True) -> float:
+        r"""Kullback-Leibler divergence :math:`D(\text{self} \| \text{other})`.
+
+        Of the normalised densities by default; with ``normalized=False`` the generalised divergence of the
+        paper, :math:`\int f \log(f/g) - f + g`, in which the masses count too.
+        """
+        self._same_dim(other)
+        m, v, n, w = self.mean, self.variance, other.mean, other.variance
+        ratio = v / w
+        plain = 0.5 * float(np.sum(ratio - 1.0 - np.log(ratio) + (m - n) ** 2 / w))
+        if normalized:
+            return plain
+        a, b = self.log_mass, other.log_mass
+        return float(np.exp(a) * (a - b + plain - 1.0) + np.exp(b))
+
+    def take(self, coordinates: NDArray[np.intp]) -> FactorialGaussian:
+        """Restrict to some coordinates, keeping ``log_scale``."""
+        return FactorialGaussian(self.log_scale, self.shift[coordinates], self.precision[coordinates])
+
+    def scatter(self, coordinates: NDArray[np.intp], dim: int) -> FactorialGaussian:
+        """Extend to ``dim`` coordinates, constant along those not named: the inverse of `take`."""
+        shift, precision = np.zeros(dim), np.zeros(dim)
+        shift[coordinates], precision[coordinates] = self.shift, self.precision
+        return FactorialGaussian(self.log_scale, shift, precision)
+
+    def __mul__(self, other: FactorialGaussian) -> FactorialGaussian:
+        self._same_dim(other)
+        return FactorialGaussian(
+            self.log_scale + other.log_scale, self.shift + other.shift, self.precision + other.precision
+        )
+
+    def __truediv__(self, other: FactorialGaussian) -> FactorialGaussian:
+        self._same_dim(other)
+        return FactorialGaussian(
+            self.log_scale - other.log_scale, self.shift - other.shift, self.precision - other.precision
+        )
+
+    def __pow__(self, exponent: float) -> FactorialGaussian:
+        return FactorialGaussian(exponent * self.log_scale, exponent * self.shift, exponent * self.precision)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FactorialGaussian):
+            return NotImplemented
+        return (
+            self.log_scale == other.log_scale
+            and np.array_equal(self.shift, other.shift)
+            and np.array_equal(self.precision, other.precision)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _proper(self) -> FactorialGaussian:
+        if self.is_proper:
+            return self
+        finite = np.isfinite(self.precision) & np.isfinite(self.shift)
+        bad = np.flatnonzero(~(finite & (self.precision > 0.0)))
+        found = (
+            f"coordinate {bad[0]} has precision {self.precision[bad[0]]} and shift {self.shift[bad[0]]}"
+            if bad.size
+            else f"log_scale is {self.log_scale}"
+        )
+        raise ImproperError(
+            "moments need finite parameters and positive precisions, but "
+            f"{found}; multiply by a proper Gaussian first, such as the prior or a cavity"
+        )
+
+    def _same_dim(self, other: FactorialGaussian) -> None:
+        if self.dim != other.dim:
+            raise ValueError(f"both Gaussians must have the same number of coordinates, got {self.dim} and {other.dim}")
+
+
+def _frozen(values: ArrayLike) -> FloatArray:
+    """Copy to a float64 array that cannot be written."""
+    array = np.array(values, dtype=np.float64)
+    array.flags.writeable = False
+    return array

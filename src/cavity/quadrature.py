@@ -1,0 +1,257 @@
+r"""Integration rules for the standard normal density in any dimension, as nodes and weights.
+
+A rule for a cavity with mean :math:`\mu` and deviation :math:`\sigma` has its points at
+:math:`\mu + \sigma x_j`, :math:`x_j` the nodes. *Precision n* means exact for polynomials of degree n.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+__all__ = ["GaussHermite", "MonteCarlo", "Precision3", "Precision5"]
+
+_MAX_NODES = 2_000_000
+
+
+class Star(NamedTuple):
+    """A rule with one node at the centre and two on every axis, at ``spread`` on either side."""
+
+    spread: float
+    center_weight: float
+    arm_weight: float
+
+
+class NodeSet(NamedTuple):
+    """Nodes of shape ``(n, dim)`` and weights of shape ``(n,)`` that sum to one."""
+
+    nodes: FloatArray
+    weights: FloatArray
+
+
+class Rule(Protocol):
+    """What is asked of a rule."""
+
+    def star(self, dim: int) -> Star | None:
+        """Return the rule as a star, or None where its nodes are no star."""
+
+    def node_set(self, dim: int) -> NodeSet:
+        """Build nodes and weights in ``dim`` dimensions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Precision3:
+    r"""The paper's rule of :math:`2d + 1` nodes (eq. 6): centre and :math:`\pm\gamma` along every axis.
+
+    Weights are :math:`1 - d/\gamma^2` at the centre and :math:`1/(2\gamma^2)` elsewhere. Exact to degree 3
+    for every :math:`\gamma`, so exact moments for constant factors only.
+
+    Parameters
+    ----------
+    spread
+        :math:`\gamma`: ``"paper"`` for :math:`\gamma^2 = d + 1/2`, all weights equal; ``"yu"`` for
+        :math:`\gamma^2 = d`, weight zero at the centre; ``"julier"`` for :math:`\gamma^2 = 3`, negative
+        weight at the centre beyond three dimensions; or a positive number for :math:`\gamma` itself.
+
+    Examples
+    --------
+    >>> Precision3().node_set(1).weights
+    array([0.33333333, 0.33333333, 0.33333333])
+    """
+
+    spread: Literal["paper", "yu", "julier"] | float = "paper"
+
+    def __post_init__(self) -> None:
+        known = self.spread in ("paper", "yu", "julier")
+        if not known and not (isinstance(self.spread, (int, float)) and 0.0 < self.spread < np.inf):
+            raise ValueError(f"spread must be 'paper', 'yu', 'julier' or a positive number, got {self.spread!r}")
+
+    def star(self, dim: int) -> Star:
+        """Return spread and weights in ``dim`` dimensions."""
+        squares = {"paper": dim + 0.5, "yu": float(dim), "julier": 3.0}
+        square = squares[self.spread] if isinstance(self.spread, str) else float(self.spread) ** 2
+        return Star(float(np.sqrt(square)), 1.0 - dim / square, 0.5 / square)
+
+    def node_set(self, dim: int) -> NodeSet:
+        """Build the nodes: the centre, then every axis upwards, then every axis downwards."""
+        star = self.star(dim)
+        arms = star.spread * np.eye(dim)
+        weights = np.full(2 * dim + 1, star.arm_weight)
+        weights[0] = star.center_weight
+        return NodeSet(np.concatenate([np.zeros((1, dim)), arms, -arms]), weights)
+
+
+@dataclass(frozen=True, slots=True)
+class GaussHermite:
+    r"""Tensor product of Gauss-Hermite rules: precision :math:`2n - 1` with :math:`n^d` nodes.
+
+    Parameters
+    ----------
+    order
+        Number of nodes :math:`n` along every axis.
+
+    Examples
+    --------
+    >>> GaussHermite(order=4).node_set(2).nodes.shape
+    (16, 2)
+    """
+
+    order: int = 5
+
+    def __post_init__(self) -> None:
+        if self.order < 1:
+            raise ValueError(f"order must be at least 1, got {self.order}")
+
+    def star(self, dim: int) -> None:
+        """Return None: the nodes fill a grid."""
+        return
+
+    def node_set(self, dim: int) -> NodeSet:
+        """Build the grid; refused where it would have more than two million nodes."""
+        if self.order**dim > _MAX_NODES:
+            raise ValueError(
+                f"GaussHermite(order={self.order}) needs {self.order}**{dim} nodes in {dim} dimensions, more than "
+                f"{_MAX_NODES}; use Precision5() or MonteCarlo() there, or a lower order"
+            )
+        x, w = np.polynomial.hermite_e.hermegauss(self.order)
+        w = w / w.sum()
+        nodes = np.array(list(product(x, repeat=dim)))
+        weights = np.array(list(product(w, repeat=dim))).prod(axis=1)
+        return NodeSet(nodes.reshape(-1, dim), weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Precision5:
+    r"""A rule of precision 5 with positive weights and :math:`O(d^2)` nodes.
+
+    Two nodes on every axis at :math:`\sqrt{(d+2)/2}`, and corners of a cube at
+    :math:`\pm\sqrt{(d+2)/(d-2)}` in every coordinate. The corners are all :math:`2^d` in low dimension and,
+    beyond, a linear orthogonal array of strength 5 (columns :math:`(1, x, x^3)` over :math:`GF(2^m)`, any five
+    of which are linearly independent), which has at most :math:`8 d^2` rows. For :math:`d \le 2` the
+    tensor rule of three nodes an axis.
+
+    Examples
+    --------
+    >>> rule = Precision5().node_set(20)
+    >>> rule.nodes.shape, bool(rule.weights.min() > 0)
+    ((2088, 20), True)
+    """
+
+    degree: Literal[5] = 5
+
+    def star(self, dim: int) -> None:
+        """Return None: the corners lie on no axis."""
+        return
+
+    def node_set(self, dim: int) -> NodeSet:
+        """Build axes and corners."""
+        if dim <= 2:
+            return GaussHermite(3).node_set(dim)
+        corners = _strength_five_signs(dim) * np.sqrt((dim + 2.0) / (dim - 2.0))
+        arms = np.sqrt(0.5 * (dim + 2.0)) * np.eye(dim)
+        axis_weight = (2.0 / (dim + 2.0)) ** 2
+        corner_weight = ((dim - 2.0) / (dim + 2.0)) ** 2 / len(corners)
+        weights = np.concatenate([np.full(2 * dim, axis_weight), np.full(len(corners), corner_weight)])
+        return NodeSet(np.concatenate([arms, -arms, corners]), weights)
+
+
+@dataclass(frozen=True, slots=True)
+class MonteCarlo:
+    """Random nodes of equal weight; the same for every factor, so that a fixed point exists.
+
+    Parameters
+    ----------
+    size
+        Number of nodes; None for ``8 * dim + 8``.
+    reflect
+        Whether every node comes with its mirror image about the mean, which makes all odd moments exact.
+    seed
+        Seed of the generator that draws them.
+
+    Examples
+    --------
+    >>> MonteCarlo(size=100).node_set(3).nodes.mean(axis=0).round(12) + 0.0
+    array([0., 0., 0.])
+    """
+
+    size: int | None = None
+    reflect: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.size is not None and (self.size < 1 or (self.reflect and self.size % 2)):
+            raise ValueError(f"size must be positive, and even with reflect=True, got {self.size}")
+
+    def star(self, dim: int) -> None:
+        """Return None: the nodes lie anywhere."""
+        return
+
+    def node_set(self, dim: int) -> NodeSet:
+        """Draw the nodes."""
+        size = 8 * dim + 8 if self.size is None else self.size
+        rng = np.random.default_rng(self.seed)
+        if self.reflect:
+            half = rng.standard_normal((size // 2, dim))
+            nodes = np.concatenate([half, -half])
+        else:
+            nodes = rng.standard_normal((size, dim))
+        return NodeSet(nodes, np.full(size, 1.0 / size))
+
+
+# Irreducible polynomials over GF(2) of degree 2 to 12, as bit masks with the leading bit.
+_IRREDUCIBLE = {
+    2: 0b111,
+    3: 0b1011,
+    4: 0b10011,
+    5: 0b100101,
+    6: 0b1000011,
+    7: 0b10000011,
+    8: 0b100011011,
+    9: 0b1000010001,
+    10: 0b10000001001,
+    11: 0b100000000101,
+    12: 0b1000001010011,
+}
+
+
+def _strength_five_signs(dim: int) -> FloatArray:
+    """Rows of signs in which any five columns show every pattern equally often."""
+    m = max(2, int(np.ceil(np.log2(dim))))
+    if dim <= 2 * m + 1:
+        columns, bits = [1 << i for i in range(dim)], dim
+    elif m in _IRREDUCIBLE:
+        columns = [1 | (x << 1) | (_cube(x, m) << (m + 1)) for x in range(dim)]
+        bits = 2 * m + 1
+    else:
+        raise ValueError(f"Precision5 serves at most {2 ** max(_IRREDUCIBLE)} dimensions, got {dim}")
+    if dim << bits > 100 * _MAX_NODES:
+        raise ValueError(
+            f"Precision5 needs {1 << bits} nodes in {dim} dimensions, too many to hold; use Precision3() there"
+        )
+    words = np.arange(1 << bits, dtype=np.int64)[:, None] & np.array(columns, dtype=np.int64)[None, :]
+    signs: FloatArray = 1.0 - 2.0 * (np.bitwise_count(words) & 1).astype(np.float64)
+    return signs
+
+
+def _cube(x: int, m: int) -> int:
+    """Cube of an element of GF(2^m)."""
+    return _times(_times(x, x, m), x, m)
+
+
+def _times(a: int, b: int, m: int) -> int:
+    """Product in GF(2^m): carry-less multiplication, reduced as it goes."""
+    result = 0
+    while b:
+        if b & 1:
+            result ^= a
+        a <<= 1
+        if a >> m:
+            a ^= _IRREDUCIBLE[m]
+        b >>= 1
+    return result

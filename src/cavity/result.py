@@ -1,0 +1,147 @@
+"""What a run returns: posterior, status in words, and the trace of what was refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.gaussian import FactorialGaussian
+
+FloatArray = NDArray[np.float64]
+
+
+class Refusal(Enum):
+    """Why an update was refused; the state stayed as it was."""
+
+    IMPROPER_CAVITY = "the cavity is improper"
+    NONFINITE = "the cost or its site is not finite"
+    NEGATIVE = "the site has a negative precision"
+    IMPROPER_POSTERIOR = "the posterior or the next cavity would be improper"
+    RESCALING = "sites rescaled to the new beta would make the posterior improper"
+
+
+class Status(Enum):
+    """How a run ended; the value says what to do about it."""
+
+    CONVERGED = "converged: the last loop changed the posterior by less than tol"
+    SINGLE_PASS = "single pass done: every factor was visited once, as asked; nothing tells of convergence"
+    MAX_LOOPS = "not settled in the loops allowed: raise loops, or damp with damping=0.5"
+    IMPROPER_CAVITY = (
+        "updates were refused in the last loop because a cavity or the posterior would be improper: try "
+        "damping=0.5, negative='floor', smaller mini-batches or a narrower prior; result.trace names the factors"
+    )
+    NONFINITE = (
+        "updates were refused in the last loop because a cost or its site was not finite: look at the cost of the "
+        "factors that result.trace names, scale the data, or narrow the prior"
+    )
+    NEGATIVE = (
+        "updates were refused in the last loop because of negative='skip' and sites of negative precision: "
+        "use negative='keep' or negative='floor'"
+    )
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the run ended as asked."""
+        return self in (Status.CONVERGED, Status.SINGLE_PASS)
+
+
+class RunError(RuntimeError):
+    """A run that did not end as asked, raised by `Result.raise_for_status`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What happened during a run.
+
+    Parameters
+    ----------
+    updates
+        Number of visits, refused ones included.
+    changes
+        For every loop the largest change of the posterior, in units of its standard deviation for the mean, and
+        of the logarithm of its precision.
+    betas
+        Inverse temperature of every loop.
+    refusals
+        How often each factor was refused, and why: ``{(factor, Refusal): count}``; factor -1 is the whole.
+    dampings
+        How often each factor's update was accepted only after more damping.
+    """
+
+    updates: int
+    changes: tuple[float, ...]
+    betas: tuple[float, ...]
+    refusals: Counter[tuple[int, Refusal]]
+    dampings: Counter[int]
+
+    @property
+    def refused(self) -> int:
+        """Number of refused updates."""
+        return sum(self.refusals.values())
+
+    def __str__(self) -> str:
+        lines = [f"{self.updates} updates in {len(self.changes)} loops, {self.refused} refused"]
+        if self.changes:
+            lines.append(f"last loop changed the posterior by {self.changes[-1]:.3g} standard deviations at most")
+        for (factor, why), count in self.refusals.most_common(10):
+            lines.append(f"  factor {factor}: {why.value}, {count} times")
+        if len(self.refusals) > 10:
+            lines.append(f"  and {len(self.refusals) - 10} more")
+        if self.dampings:
+            lines.append(f"{sum(self.dampings.values())} updates of {len(self.dampings)} factors damped further")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of a run.
+
+    Parameters
+    ----------
+    posterior
+        Product of the prior and all sites; its mass is the evidence.
+    sites
+        The stored sites in their factors' own coordinates: one a factor, one in all if tied, or none.
+    status
+        How the run ended.
+    trace
+        What happened on the way.
+    """
+
+    posterior: FactorialGaussian
+    sites: tuple[FactorialGaussian, ...]
+    status: Status
+    trace: Trace
+
+    @property
+    def mean(self) -> FloatArray:
+        """Posterior mean."""
+        return self.posterior.mean
+
+    @property
+    def variance(self) -> FloatArray:
+        """Posterior variance of every coordinate."""
+        return self.posterior.variance
+
+    @property
+    def std(self) -> FloatArray:
+        """Posterior standard deviation of every coordinate."""
+        return self.posterior.std
+
+    @property
+    def log_evidence(self) -> float:
+        r"""Estimate of :math:`\log \int \text{prior} \prod_k e^{-\beta u_k}`; exact for Gaussian factors."""
+        return self.posterior.log_mass
+
+    def raise_for_status(self) -> Result:
+        """Raise `RunError` unless the run ended as asked; return the result otherwise."""
+        if not self.status.is_success:
+            raise RunError(f"{self.status.value}\n{self.trace}")
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.status.value}\nlog evidence {self.log_evidence:.6g}\n{self.trace}"

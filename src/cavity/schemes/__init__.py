@@ -1,0 +1,23 @@
+"""Schemes: the rules that fit a site to a factor, by the paper's names and as values."""
+
+from __future__ import annotations
+
+from cavity.schemes._laplace import Laplace, QuickLaplace
+from cavity.schemes._protocol import Scheme
+from cavity.schemes._quadrature import GaussQuadrature, VariationalQuadrature
+
+__all__ = ["GaussQuadrature", "Laplace", "QuickLaplace", "VariationalQuadrature"]
+
+NAMES = {cls.name: cls for cls in (Laplace, QuickLaplace, GaussQuadrature, VariationalQuadrature)}
+
+
+def resolve(scheme: str | Scheme) -> Scheme:
+    """Turn a name such as ``"vq"`` into a scheme; a scheme passes through."""
+    if not isinstance(scheme, str):
+        if not callable(getattr(scheme, "approximate", None)):
+            raise ValueError(f"scheme must be one of {', '.join(NAMES)}, or have a method approximate, got {scheme!r}")
+        return scheme
+    if scheme not in NAMES:
+        raise ValueError(f"scheme must be one of {', '.join(NAMES)}, or a scheme object, got {scheme!r}")
+    built: Scheme = NAMES[scheme]()
+    return built

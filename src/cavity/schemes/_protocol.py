@@ -1,0 +1,65 @@
+"""The contract of a scheme, and what several schemes share."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.factors import Curvature, Factor
+from cavity.gaussian import FactorialGaussian
+
+FloatArray = NDArray[np.float64]
+
+
+class Scheme(Protocol):
+    """A rule that fits a factorial Gaussian, the site, to one factor in the presence of a cavity. Stateless."""
+
+    name: ClassVar[str]
+
+    def check(self, factor: Factor) -> None:
+        """Raise `ValueError` if this scheme cannot serve the factor; called before anything is computed."""
+
+    def approximate(self, factor: Factor, cavity: FactorialGaussian, beta: float = 1.0) -> FactorialGaussian:
+        r"""Fit a site to :math:`e^{-\beta u}`.
+
+        The cavity is proper and has the factor's own coordinates, as the site will. The site may have negative
+        precisions. Where no site could be computed its entries are NaN or infinite: trouble is data, to be
+        refused by the engine; errors are for wrong use.
+        """
+
+
+def check_curvature(curvature: Curvature) -> None:
+    """Refuse an unknown name."""
+    if curvature not in ("exact", "slope"):
+        raise ValueError(f"curvature must be 'exact' or 'slope', got {curvature!r}")
+
+
+def check_slope(curvature: Curvature, factor: Factor) -> None:
+    """Refuse slopes of a factor that is not linear."""
+    if curvature == "slope" and not factor.has_slope:
+        raise ValueError(
+            "curvature='slope' needs a LinearFactor, whose loss has a slope; for any other factor use "
+            "curvature='exact', or scheme='vq', which needs no derivatives"
+        )
+
+
+def expansion(
+    point: FloatArray, value: float, slope: FloatArray, curvature: FloatArray, beta: float
+) -> FactorialGaussian:
+    r"""Write :math:`-\beta [u + g^\top(\theta - t) + \tfrac12 c^\top (\theta - t)^2]` in natural form.
+
+    .. math:: p = \beta c, \quad r = \beta (c t - g), \quad s = -\beta (u - g^\top t + \tfrac12 c^\top t^2)
+    """
+    log_scale = -beta * (value - slope @ point + 0.5 * curvature @ point**2)
+    return FactorialGaussian(float(log_scale), beta * (curvature * point - slope), beta * curvature)
+
+
+def from_standard(
+    log_scale: float, shift: FloatArray, precision: FloatArray, cavity: FactorialGaussian
+) -> FactorialGaussian:
+    r"""Carry a Gaussian in :math:`x = (\theta - \mu)/\sigma` over to :math:`\theta`."""
+    m, s = cavity.mean, cavity.std
+    r, p = shift / s, precision / (s * s)
+    return FactorialGaussian(float(log_scale - r @ m - 0.5 * p @ (m * m)), r + p * m, p)
