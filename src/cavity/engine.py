@@ -6,16 +6,16 @@ schedule, and keeps the books. Whatever is faster elsewhere is proved equal to t
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cavity.factors import Factor
 from cavity.gaussian import FactorialGaussian
-from cavity.result import Refusal, Result, Status, Trace
+from cavity.result import Ledger, Refusal, Result
 from cavity.schedules import Order, Temperature
 from cavity.schemes._protocol import Scheme
 from cavity.sites import NoSites, OwnSites, Sites, TiedSites, extend, is_proper_against, restrict
@@ -25,6 +25,8 @@ SiteMode = Literal["own", "tied", "averaged", "none"]
 
 # The paper's program raises site precisions to this.
 FLOOR = 1e-10
+# A negative precision this small against the cavity's is the rounding error of a second difference.
+NEGLIGIBLE = 1e-10
 # How often the damping is halved before an update is refused.
 _HALVINGS = 4
 
@@ -96,7 +98,7 @@ def visit(
         return Proposal(None, Refusal.NONFINITE)
     if negative == "floor":
         fitted = floored(fitted, cavity)
-    elif negative == "skip" and np.any(fitted.precision < 0.0):
+    elif negative == "skip" and np.any(fitted.precision < -NEGLIGIBLE * cavity.precision):
         return Proposal(None, Refusal.NEGATIVE)
     return Proposal(fitted / site, None)
 
@@ -120,10 +122,10 @@ def run(
     for loop in range(settings.loops):
         before = state.posterior
         state.begin_loop(loop)
-        for k, following in _pairs(settings.order, len(factors), loop, settings.loops):
-            refusal = state.step(k, following)
+        for k, following in zip(*visits_with_next(settings, len(factors), loop), strict=True):
+            refusal = state.step(int(k), int(following))
             if callback is not None:
-                callback(Update(loop, k, state.posterior, refusal))
+                callback(Update(loop, int(k), state.posterior, refusal))
         state.end_loop(before)
         if state.has_settled:
             break
@@ -138,41 +140,34 @@ class _Run:
         self.posterior = prior
         self.supports = [factor.coordinates for factor in factors]
         self.sites = _STORES[settings.sites](self.supports, prior.dim)
-        self.pending: FactorialGaussian | None = None
+        self.gathered: FactorialGaussian | None = None
         self.beta = settings.temperature.beta(0)
-        self.updates = 0
-        self.changes: list[float] = []
-        self.betas: list[float] = []
-        self.refusals: Counter[tuple[int, Refusal]] = Counter()
-        self.dampings: Counter[int] = Counter()
-        self.loop_refusals: Counter[Refusal] = Counter()
+        self.ledger = Ledger()
 
     @property
     def has_settled(self) -> bool:
         """Whether the last loop changed little, refused nothing and was at the final temperature."""
-        final = self.settings.temperature.beta(self.settings.loops - 1) == self.beta
-        return final and not self.loop_refusals and self.changes[-1] < self.settings.tol
+        return settings_are_final(self.settings, self.beta) and self.ledger.has_settled(self.settings.tol)
 
     def begin_loop(self, loop: int) -> None:
         """Move to the loop's temperature, and multiply the posterior up anew against drift of rounding."""
-        self.loop_refusals = Counter()
         beta = self.settings.temperature.beta(loop)
+        self.ledger.begin_loop(beta)
         if beta != self.beta:
             rescaled = self.sites.power(beta / self.beta)
             if is_proper_against(rescaled.posterior(self.prior), self.prior):
                 self.sites = rescaled
             else:
-                self._refuse(-1, Refusal.RESCALING)
+                self.ledger.refuse(-1, Refusal.RESCALING)
             self.beta = beta
-        self.betas.append(beta)
         if self.settings.sites != "none":
             self.posterior = self.sites.posterior(self.prior)
         if self.settings.sites == "averaged":
-            self.pending = FactorialGaussian.uniform(self.prior.dim)
+            self.gathered = FactorialGaussian.uniform(self.prior.dim)
 
     def step(self, k: int, following: int) -> Refusal | None:
         """Visit factor ``k``; accept what leaves the posterior and the cavity of ``following`` proper."""
-        self.updates += 1
+        self.ledger.updates += 1
         support, s = self.supports[k], self.settings
         posterior = restrict(self.posterior, support)
         try:
@@ -183,72 +178,48 @@ class _Run:
             raise FactorError(k, self.result(), error) from error
         if proposal.change is None:
             assert proposal.refusal is not None
-            return self._refuse(k, proposal.refusal)
-        if self.pending is not None:
-            self.pending = self.pending * extend(proposal.change, support, self.prior.dim)
+            self.ledger.refuse(k, proposal.refusal)
+            return proposal.refusal
+        change = extend(proposal.change, support, self.prior.dim)
+        if self.gathered is not None:
+            self.gathered = self.gathered * change
             return None
-        for halving in range(_HALVINGS + 1):
-            change = proposal.change ** (s.damping * 0.5**halving)
-            trial = self.posterior * extend(change, support, self.prior.dim)
-            if not is_proper_against(trial, self.prior):
-                continue
-            cavity = self.sites.following_cavity(trial, k, change, following, s.power)
-            if is_proper_against(cavity, restrict(trial, self.supports[following])):
-                self.sites.update(k, change)
-                self.posterior = trial
-                if halving:
-                    self.dampings[k] += 1
-                return None
-        return self._refuse(k, Refusal.IMPROPER_POSTERIOR)
+        return self._accept(k, following, proposal.change, change)
 
     def end_loop(self, before: FactorialGaussian) -> None:
         """Apply what was gathered, if anything, and measure the change of the loop."""
-        if self.pending is not None:
-            self._apply_pending(self.pending)
-            self.pending = None
-        self.changes.append(distance(before, self.posterior))
+        if self.gathered is not None:
+            self._accept(-1, -1, self.gathered, self.gathered)
+            self.gathered = None
+        self.ledger.end_loop(distance(before, self.posterior))
 
     def result(self) -> Result:
         """Everything so far as a value."""
-        trace = Trace(
-            self.updates,
-            tuple(self.changes),
-            tuple(self.betas),
-            Counter(self.refusals),
-            Counter(self.dampings),
-        )
-        return Result(self.posterior, self.sites.values(), self._status(), trace)
+        status = self.ledger.status(self.settings.sites == "none", self.has_settled)
+        return Result(self.posterior, self.sites.values(), status, self.ledger.trace())
 
-    def _apply_pending(self, pending: FactorialGaussian) -> None:
+    def _accept(self, k: int, following: int, own: FactorialGaussian, full: FactorialGaussian) -> Refusal | None:
+        """Make the change, halved as often as posterior and next cavity need; or leave all as it was."""
         for halving in range(_HALVINGS + 1):
-            change = pending ** (self.settings.damping * 0.5**halving)
-            trial = self.posterior * change
+            share = self.settings.damping * 0.5**halving
+            trial, change = self.posterior * full**share, own**share
             if not is_proper_against(trial, self.prior):
                 continue
-            cavities = (self.sites.following_cavity(trial, 0, change, 0, self.settings.power),)
-            if all(is_proper_against(cavity, trial) for cavity in cavities):
-                self.sites.update(0, change)
+            cavity = self.sites.following_cavity(trial, k, change, following, self.settings.power)
+            support = None if following < 0 else self.supports[following]
+            if is_proper_against(cavity, restrict(trial, support)):
+                self.sites.update(k, change)
                 self.posterior = trial
                 if halving:
-                    self.dampings[-1] += 1
-                return
-        self._refuse(-1, Refusal.IMPROPER_POSTERIOR)
+                    self.ledger.damp(k)
+                return None
+        self.ledger.refuse(k, Refusal.IMPROPER_POSTERIOR)
+        return Refusal.IMPROPER_POSTERIOR
 
-    def _refuse(self, k: int, why: Refusal) -> Refusal:
-        self.refusals[k, why] += 1
-        self.loop_refusals[why] += 1
-        return why
 
-    def _status(self) -> Status:
-        if self.loop_refusals:
-            worst = self.loop_refusals.most_common(1)[0][0]
-            return {
-                Refusal.NONFINITE: Status.NONFINITE,
-                Refusal.NEGATIVE: Status.NEGATIVE,
-            }.get(worst, Status.IMPROPER_CAVITY)
-        if self.settings.sites == "none":
-            return Status.SINGLE_PASS
-        return Status.CONVERGED if self.changes and self.has_settled else Status.MAX_LOOPS
+def settings_are_final(settings: Settings, beta: float) -> bool:
+    """Whether the inverse temperature will not change any more."""
+    return settings.temperature.beta(settings.loops - 1) == beta
 
 
 def distance(before: FactorialGaussian, after: FactorialGaussian) -> float:
@@ -258,8 +229,8 @@ def distance(before: FactorialGaussian, after: FactorialGaussian) -> float:
     return float(max(mean, width))
 
 
-def _pairs(order: Order, count: int, loop: int, loops: int) -> Iterator[tuple[int, int]]:
-    """Each factor visited in a loop with the one visited after it; the very last with itself."""
-    visits = order.visits(count, loop)
-    last = order.visits(count, loop + 1)[0] if loop + 1 < loops else visits[-1]
-    return zip(map(int, visits), map(int, (*visits[1:], last)), strict=True)
+def visits_with_next(settings: Settings, count: int, loop: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """List the factors visited in a loop, and for each the one visited after it; the very last has itself."""
+    visits = settings.order.visits(count, loop)
+    last = settings.order.visits(count, loop + 1)[:1] if loop + 1 < settings.loops else visits[-1:]
+    return visits, np.concatenate([visits[1:], last])

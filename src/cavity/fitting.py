@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TextIO
 
 import numpy as np
@@ -11,13 +13,16 @@ from numpy.typing import ArrayLike
 
 from cavity import schedules, schemes
 from cavity.engine import FactorError, Negative, Settings, SiteMode, Update, run
-from cavity.factors import Factor
+from cavity.factors import Factor, LinearBatches, LinearFactor
 from cavity.gaussian import FactorialGaussian
 from cavity.result import Result
 from cavity.schedules import Order, Temperature
 from cavity.schemes._protocol import Scheme
 
 _DEFAULT_LOOPS = 20
+_NAN_AT_START = (
+    "factor {} returns NaN at the prior mean; its cost must be a number there, so mend the cost or move the prior"
+)
 
 
 def fit(
@@ -36,6 +41,7 @@ def fit(
     tol: float = 1e-3,
     callback: Callable[[Update], object] | None = None,
     progress: bool = False,
+    compiled: bool | None = None,
 ) -> Result:
     r"""Approximate :math:`\text{prior}(\theta) \prod_k e^{-\beta u_k(\theta)}` by a factorial Gaussian.
 
@@ -74,6 +80,10 @@ def fit(
         Called with an `Update` after every visit.
     progress
         Whether to show a progress bar on standard error.
+    compiled
+        Whether to run compiled loops, which serve linear factors of one loss, the four schemes with a rule of
+        precision 3, and every choice of sites but ``"averaged"``. None takes them wherever they can serve, without a
+        callback; True insists; False runs the plain engine. The answer is the same to rounding.
 
     Returns
     -------
@@ -98,10 +108,44 @@ def fit(
     """
     chosen = schemes.resolve(scheme)
     settings = _settings(loops, sites, beta, power, damping, order, seed, negative, tol, len(factors))
-    _check_problem(factors, prior, chosen)
-    if progress:
-        callback = _with_bar(callback, settings.loops * len(settings.order.visits(len(factors), 0)), sys.stderr)
-    return run(factors, prior, chosen, settings, callback)
+    batches = _as_batches(factors)
+    _check_problem(factors if batches is None else batches, prior, chosen)
+    bar = _Bar(settings.loops * len(settings.order.visits(len(factors), 0)), sys.stderr) if progress else None
+    reason = "" if compiled is False else _why_plain(batches, chosen, settings, callback)
+    if compiled and reason:
+        raise ValueError(f"compiled=True is not possible: {reason}; leave compiled out for the plain engine")
+    if batches is not None and not reason and compiled is not False:
+        linear = import_module("cavity.linear")
+        try:
+            return linear.run(batches, prior, chosen, settings, bar and bar.after_loop)  # type: ignore[no-any-return]
+        except linear.NotCompilableError as error:
+            if compiled:
+                raise
+            warnings.warn(f"{error}; running the plain engine, which is slower", UserWarning, stacklevel=2)
+    return run(factors, prior, chosen, settings, bar.before(callback) if bar else callback)
+
+
+def _as_batches(factors: Sequence[Factor]) -> LinearBatches | None:
+    """Linear factors of one loss as one data set, or None."""
+    if isinstance(factors, LinearBatches):
+        return factors
+    linear = [factor for factor in factors if isinstance(factor, LinearFactor)]
+    if len(linear) < len(factors) or any(f.loss != linear[0].loss or f.dim != linear[0].dim for f in linear):
+        return None
+    return LinearBatches.stack(linear)
+
+
+def _why_plain(
+    batches: LinearBatches | None, scheme: Scheme, settings: Settings, callback: Callable[[Update], object] | None
+) -> str:
+    """Say why compiled loops cannot serve this run; empty if they can."""
+    if batches is None:
+        return "the factors are not linear factors of one loss"
+    if callback is not None:
+        return "a callback needs to see every visit"
+    # Numba is loaded when it is first needed: importing cavity stays quick.
+    reason: str = import_module("cavity.linear").why_not(batches, scheme, settings)
+    return reason
 
 
 def _settings(
@@ -152,6 +196,9 @@ def _check_problem(factors: Sequence[Factor], prior: FactorialGaussian, scheme: 
             "prior must be proper, with a positive finite variance everywhere; "
             "build it with FactorialGaussian.from_moments(mean, variance)"
         )
+    if isinstance(factors, LinearBatches):
+        _check_batches(factors, prior, scheme)
+        return
     start = prior.mean
     for k, factor in enumerate(factors):
         if factor.dim != prior.dim:
@@ -161,28 +208,48 @@ def _check_problem(factors: Sequence[Factor], prior: FactorialGaussian, scheme: 
         with np.errstate(all="ignore"):
             cost = factor.cost(point[None])[0]
         if np.isnan(cost):
-            raise ValueError(
-                f"factor {k} returns NaN at the prior mean; its cost must be a number there, so mend the cost "
-                "or move the prior"
-            )
+            raise ValueError(_NAN_AT_START.format(k))
 
 
-def _with_bar(callback: Callable[[Update], object] | None, total: int, stream: TextIO) -> Callable[[Update], object]:
-    """Draw a bar after every visit, then go on to the user's callback."""
-    done, shown = 0, -1
+def _check_batches(factors: LinearBatches, prior: FactorialGaussian, scheme: Scheme) -> None:
+    """Do the same for a whole data set at once."""
+    if factors.dim != prior.dim:
+        raise ValueError(f"X has {factors.dim} columns, but the prior has {prior.dim} coordinates")
+    scheme.check(factors[0])
+    with np.errstate(all="ignore"):
+        losses = factors.losses(prior.mean)
+    if np.any(np.isnan(losses)):
+        row = np.flatnonzero(np.isnan(losses))[0]
+        raise ValueError(_NAN_AT_START.format(np.searchsorted(factors.cuts, row, side="right") - 1))
 
-    def tick(update: Update) -> None:
-        nonlocal done, shown
-        done += 1
-        share = 40 * done // total
-        if share != shown:
-            shown = share
-            stream.write(f"\rloop {update.loop + 1} [{'#' * share:<40s}] {done}/{total} updates ")
-            stream.flush()
-        if callback is not None:
-            callback(update)
 
-    return tick
+class _Bar:
+    """A progress bar on a stream."""
+
+    def __init__(self, total: int, stream: TextIO) -> None:
+        self._total, self._stream, self._done, self._shown = total, stream, 0, -1
+
+    def after_loop(self, loop: int, updates: int) -> None:
+        """Show that a loop is done."""
+        self._show(loop, updates)
+
+    def before(self, callback: Callable[[Update], object] | None) -> Callable[[Update], object]:
+        """Show every visit, then go on to the user's callback."""
+
+        def tick(update: Update) -> None:
+            self._show(update.loop, self._done + 1)
+            if callback is not None:
+                callback(update)
+
+        return tick
+
+    def _show(self, loop: int, done: int) -> None:
+        self._done = done
+        share = 40 * done // self._total
+        if share != self._shown:
+            self._shown = share
+            self._stream.write(f"\rloop {loop + 1} [{'#' * share:<40s}] {done}/{self._total} updates ")
+            self._stream.flush()
 
 
 __all__ = ["FactorError", "fit"]

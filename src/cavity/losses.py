@@ -48,6 +48,11 @@ class Logistic(NamedTuple):
     sharpness: float = 1.0
 
     @property
+    def as_logistic(self) -> float:
+        """Sharpness; that it is there tells compiled code to use the form it has for this loss."""
+        return self.sharpness
+
+    @property
     def targets(self) -> str:
         """Signs."""
         return "signs"

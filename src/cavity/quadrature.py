@@ -74,7 +74,7 @@ class Precision3:
 
     def star(self, dim: int) -> Star:
         """Return spread and weights in ``dim`` dimensions."""
-        squares = {"paper": dim + 0.5, "yu": float(dim), "julier": 3.0}
+        squares = {"paper": dim + 0.5, "yu": float(max(dim, 1)), "julier": 3.0}
         square = squares[self.spread] if isinstance(self.spread, str) else float(self.spread) ** 2
         return Star(float(np.sqrt(square)), 1.0 - dim / square, 0.5 / square)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -96,6 +97,60 @@ class Trace:
         return "\n".join(lines)
 
 
+class Ledger:
+    """The books of a run while it goes on, the same for every engine."""
+
+    def __init__(self) -> None:
+        self.updates = 0
+        self._changes: list[float] = []
+        self._betas: list[float] = []
+        self._refusals: Counter[tuple[int, Refusal]] = Counter()
+        self._dampings: Counter[int] = Counter()
+        self._of_loop: Counter[Refusal] = Counter()
+
+    def begin_loop(self, beta: float) -> None:
+        """Open a loop."""
+        self._betas.append(beta)
+        self._of_loop = Counter()
+
+    def refuse(self, factor: int, why: Refusal, times: int = 1) -> None:
+        """Note that updates of a factor were refused."""
+        self._refusals[factor, why] += times
+        self._of_loop[why] += times
+
+    def damp(self, factor: int, times: int = 1) -> None:
+        """Note that updates of a factor were damped further."""
+        self._dampings[factor] += times
+
+    def end_loop(self, change: float) -> None:
+        """Close a loop that changed the posterior by so much."""
+        self._changes.append(change)
+
+    def has_settled(self, tol: float) -> bool:
+        """Whether the last loop changed less and refused nothing."""
+        return bool(self._changes) and self._changes[-1] < tol and not self._of_loop
+
+    def status(self, single_pass: bool, settled: bool) -> Status:
+        """Say how it ends."""
+        if self._of_loop:
+            worst = self._of_loop.most_common(1)[0][0]
+            named = {Refusal.NONFINITE: Status.NONFINITE, Refusal.NEGATIVE: Status.NEGATIVE}
+            return named.get(worst, Status.IMPROPER_CAVITY)
+        if single_pass:
+            return Status.SINGLE_PASS
+        return Status.CONVERGED if settled else Status.MAX_LOOPS
+
+    def trace(self) -> Trace:
+        """Everything so far as a value."""
+        return Trace(
+            self.updates,
+            tuple(self._changes),
+            tuple(self._betas),
+            Counter(self._refusals),
+            Counter(self._dampings),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """The outcome of a run.
@@ -113,7 +168,7 @@ class Result:
     """
 
     posterior: FactorialGaussian
-    sites: tuple[FactorialGaussian, ...]
+    sites: Sequence[FactorialGaussian]
     status: Status
     trace: Trace
 

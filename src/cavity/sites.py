@@ -106,7 +106,10 @@ class OwnSites:
 
 
 class TiedSites:
-    """One site for all factors: Stochastic EP, memory O(d). A coordinate counts the factors that touch it."""
+    """One site for all factors: Stochastic EP, memory O(d). A coordinate counts the factors that touch it.
+
+    The index -1 stands for all factors at once, whose changes are full vectors: Averaged EP.
+    """
 
     def __init__(self, supports: Sequence[Support], dim: int) -> None:
         self._supports, self._dim, self._count = supports, dim, len(supports)
@@ -118,22 +121,21 @@ class TiedSites:
 
     def site(self, k: int) -> FactorialGaussian:
         """Return the common site."""
-        return restrict(self._site, self._supports[k])
+        return restrict(self._site, self._support(k))
 
     def updated(self, k: int, change: FactorialGaussian) -> FactorialGaussian:
         """Spread the change over all factors that share the coordinate."""
-        return self.site(k) * self._share(change, self._supports[k])
+        return restrict(self._site * self._share(k, change), self._support(k))
 
     def update(self, k: int, change: FactorialGaussian) -> None:
         """Spread the change over all factors that share the coordinate."""
-        self._site = self._site * extend(self._share(change, self._supports[k]), self._supports[k], self._dim)
+        self._site = self._site * self._share(k, change)
 
     def following_cavity(
         self, posterior: FactorialGaussian, k: int, change: FactorialGaussian, following: int, power: float
     ) -> FactorialGaussian:
         """Remove the common site as it would be."""
-        shared = extend(self._share(change, self._supports[k]), self._supports[k], self._dim)
-        return restrict(posterior / (self._site * shared) ** power, self._supports[following])
+        return restrict(posterior / (self._site * self._share(k, change)) ** power, self._support(following))
 
     def power(self, ratio: float) -> TiedSites:
         """Raise the site."""
@@ -153,9 +155,15 @@ class TiedSites:
         """Return the one site."""
         return (self._site,)
 
-    def _share(self, change: FactorialGaussian, support: Support) -> FactorialGaussian:
-        touches = self._touches if support is None else self._touches[support]
-        return FactorialGaussian(change.log_scale / self._count, change.shift / touches, change.precision / touches)
+    def _support(self, k: int) -> Support:
+        return None if k < 0 else self._supports[k]
+
+    def _share(self, k: int, change: FactorialGaussian) -> FactorialGaussian:
+        """One factor's part of a change, over all coordinates."""
+        full = extend(change, self._support(k), self._dim)
+        return FactorialGaussian(
+            full.log_scale / self._count, full.shift / self._touches, full.precision / self._touches
+        )
 
 
 class NoSites:

@@ -74,6 +74,11 @@ class LinearFactor:
         return LinearBatches(loss, X, y, batch_size, weights)
 
     @property
+    def rows(self) -> Any:
+        """The rows in all coordinates, dense or CSR as they were given."""
+        return self._rows.widened(self.coordinates, self.dim)
+
+    @property
     def has_slope(self) -> bool:
         """Yes: that of the loss."""
         return True
@@ -147,27 +152,44 @@ class LinearFactor:
 
 @dataclass(frozen=True, slots=True, init=False)
 class LinearBatches(Sequence[LinearFactor]):
-    """A data set as a sequence of mini-batch factors, each made from a view of the data when asked for."""
+    """A data set as a sequence of mini-batch factors, each made from a view of the data when asked for.
+
+    Batch ``k`` has the rows from ``cuts[k]`` to ``cuts[k + 1]``.
+    """
 
     loss: Loss
     X: Any
     targets: FloatArray
-    batch_size: int
     weights: FloatArray | None
+    cuts: NDArray[np.int64]
 
-    def __init__(self, loss: Loss, X: Any, y: ArrayLike, batch_size: int, weights: ArrayLike | None) -> None:
+    def __init__(
+        self, loss: Loss, X: Any, y: ArrayLike, batch_size: int = 10, weights: ArrayLike | None = None
+    ) -> None:
         if int(batch_size) != batch_size or batch_size < 1:
             raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size}")
         rows, targets, w = checked_data(loss, X, y, weights)
-        if rows.shape[0] == 0:
+        n = int(rows.shape[0])
+        if n == 0:
             raise ValueError("X must have at least one row, got none")
-        for name, value in (
-            ("loss", loss),
-            ("X", rows),
-            ("targets", targets),
-            ("batch_size", int(batch_size)),
-            ("weights", w),
-        ):
+        self._fill(loss, rows, targets, w, np.append(np.arange(0, n, int(batch_size), dtype=np.int64), n))
+
+    @classmethod
+    def stack(cls, factors: Sequence[LinearFactor]) -> LinearBatches:
+        """Gather factors of one loss and width into one data set, a batch each; copies their rows."""
+        parts = [factor.rows for factor in factors]
+        X = sparse.vstack(parts, format="csr") if any(map(sparse.issparse, parts)) else np.concatenate(parts)
+        targets = np.concatenate([factor.targets for factor in factors])
+        weights = np.concatenate([factor.weights for factor in factors])
+        cuts = np.cumsum([0, *(factor.targets.size for factor in factors)], dtype=np.int64)
+        batches = cls.__new__(cls)
+        batches._fill(factors[0].loss, X, targets, None if np.all(weights == 1.0) else weights, cuts)
+        return batches
+
+    def _fill(
+        self, loss: Loss, X: Any, targets: FloatArray, weights: FloatArray | None, cuts: NDArray[np.int64]
+    ) -> None:
+        for name, value in (("loss", loss), ("X", X), ("targets", targets), ("weights", weights), ("cuts", cuts)):
             object.__setattr__(self, name, value)
 
     @property
@@ -176,7 +198,7 @@ class LinearBatches(Sequence[LinearFactor]):
         return int(self.X.shape[1])
 
     def __len__(self) -> int:
-        return -(-int(self.X.shape[0]) // self.batch_size)
+        return self.cuts.size - 1
 
     @overload
     def __getitem__(self, index: int) -> LinearFactor: ...
@@ -186,7 +208,7 @@ class LinearBatches(Sequence[LinearFactor]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         k = range(len(self))[index]
-        rows = slice(k * self.batch_size, (k + 1) * self.batch_size)
+        rows = slice(self.cuts[k], self.cuts[k + 1])
         weights = None if self.weights is None else self.weights[rows]
         return LinearFactor(self.loss, self.X[rows], self.targets[rows], weights)
 
@@ -195,10 +217,15 @@ class LinearBatches(Sequence[LinearFactor]):
 
     def cost(self, points: ArrayLike) -> FloatArray:
         """Total cost of all rows at points ``(n, dim)`` or one point ``(dim,)``."""
+        losses = self.losses(points)
+        result: FloatArray = np.sum(losses, axis=-1) if self.weights is None else losses @ self.weights
+        return result
+
+    def losses(self, points: ArrayLike) -> FloatArray:
+        """Loss of every row, without weights, at points ``(n, dim)`` or one point ``(dim,)``."""
         t = np.asarray(points, dtype=np.float64)
-        losses = self.loss.value(self.targets, (self.X @ t.T).T)
-        weights = np.ones_like(self.targets) if self.weights is None else self.weights
-        result: FloatArray = losses @ weights
+        z = (self.X @ t.T).T if np.any(t) else np.zeros((*t.shape[:-1], self.targets.size))
+        result: FloatArray = self.loss.value(self.targets, z)
         return result
 
 
@@ -212,7 +239,7 @@ def checked_data(
         raise ValueError(f"targets must be one number a row, shape ({X.shape[0]},), got {targets.shape}")
     if not (np.issubdtype(targets.dtype, np.number) or targets.dtype == bool):
         raise ValueError(f"targets must be numbers, got {targets.dtype}; encode the classes as -1 and +1")
-    targets = targets.astype(np.float64)
+    targets = targets.astype(np.float64, copy=False)
     if not np.all(np.isfinite(targets)):
         raise ValueError("targets must be finite, got NaN or infinity; drop these rows")
     if loss.targets == "signs" and not np.all(np.abs(targets) == 1.0):
@@ -233,9 +260,10 @@ def checked_data(
 def _checked_rows(X: Any) -> Any:
     if sparse.issparse(X):
         X = sparse.csr_array(X)
-        if not X.has_canonical_format:
+        if not X.has_canonical_format or np.count_nonzero(X.data) < X.nnz:
             X = X.copy()
             X.sum_duplicates()
+            X.eliminate_zeros()
         X = X if X.dtype in (np.float64, np.float32) else X.astype(np.float64)
         entries = X.data
     else:
@@ -246,8 +274,20 @@ def _checked_rows(X: Any) -> Any:
         entries = X
     if X.ndim != 2 or X.shape[1] == 0:
         raise ValueError(f"X must be a matrix with at least one column, got shape {X.shape}")
-    if not np.all(np.isfinite(entries)):
-        first = np.flatnonzero(~np.isfinite(entries).ravel())[0]
-        row = np.searchsorted(X.indptr, first, side="right") - 1 if sparse.issparse(X) else first // X.shape[1]
+    first = _first_nonfinite(entries)
+    if first is not None:
+        row = np.searchsorted(X.indptr, first, side="right") - 1 if sparse.issparse(X) else first
         raise ValueError(f"X must be finite, but row {row} has NaN or infinity; drop or fill these entries")
     return X
+
+
+def _first_nonfinite(entries: NDArray[Any]) -> int | None:
+    """Index along the first axis of the first entry that is not finite; sums first, which need no memory."""
+    length = max(1, 1_000_000 // max(1, entries[:1].size))
+    for start in range(0, len(entries), length):
+        block = entries[start : start + length]
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = np.sum(block)
+        if not np.isfinite(total) and not np.all(np.isfinite(block)):
+            return start + int(np.nonzero(~np.isfinite(block))[0][0])
+    return None

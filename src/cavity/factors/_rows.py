@@ -35,6 +35,9 @@ class Rows(Protocol):
     def dense(self) -> FloatArray:
         """Return the rows as one array."""
 
+    def widened(self, coordinates: NDArray[np.intp] | None, dim: int) -> Any:
+        """Put the columns back where they were among ``dim``."""
+
 
 @dataclass(frozen=True, slots=True)
 class DenseRows:
@@ -68,6 +71,14 @@ class DenseRows:
     def dense(self) -> FloatArray:
         """Return the array itself."""
         return self.entries
+
+    def widened(self, coordinates: NDArray[np.intp] | None, dim: int) -> FloatArray:
+        """Fill in columns of zeros."""
+        if coordinates is None:
+            return self.entries
+        wide = np.zeros((self.shape[0], dim))
+        wide[:, coordinates] = self.entries
+        return wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +114,12 @@ class SparseRows:
         """Fill in the zeros."""
         result: FloatArray = self.matrix.toarray()
         return result
+
+    def widened(self, coordinates: NDArray[np.intp] | None, dim: int) -> Any:
+        """Renumber the columns."""
+        m = self.matrix
+        indices = m.indices if coordinates is None else coordinates[m.indices]
+        return sparse.csr_array((m.data, indices, m.indptr), shape=(self.shape[0], dim))
 
     def _by_column(self, entries: FloatArray) -> FloatArray:
         sums: FloatArray = np.bincount(self.matrix.indices, weights=entries, minlength=self.shape[1]).astype(np.float64)

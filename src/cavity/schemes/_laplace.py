@@ -16,6 +16,8 @@ FloatArray = NDArray[np.float64]
 
 _ARMIJO = 1e-4
 _HALVINGS = 30
+# Near the peak the last steps change the objective by less than its rounding error.
+_ROUNDING = 1e-13
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ class Laplace:
             return float(beta * factor.cost(point[None])[0] + 0.5 * p @ (point - m) ** 2)
 
         point, here = m, objective(m)
+        start = here
         for _ in range(self.max_steps):
             gradient = beta * factor.derivatives(point, self.curvature).gradient + p * (point - m)
             direction = factor.newton_direction(point, gradient, p, beta, self.curvature)
@@ -121,7 +124,7 @@ class Laplace:
             for halving in range(_HALVINGS):
                 length = 0.5**halving
                 there = objective(point + length * direction)
-                if there <= here + _ARMIJO * length * descent:
+                if there <= here + _ARMIJO * length * descent + _ROUNDING * abs(here):
                     break
             else:
                 break
@@ -129,4 +132,4 @@ class Laplace:
             point, here = point + step, there
             if np.linalg.norm(step) <= self.tol * np.linalg.norm(point):
                 break
-        return point
+        return point if here <= start else m

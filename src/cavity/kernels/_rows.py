@@ -1,0 +1,193 @@
+"""Rows of a mini-batch: predictors, gradients, stars. Dense rows stream through memory once."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cavity.kernels._bridge import kernel, open_method
+from cavity.kernels._star import dense_star
+
+
+class DenseRows(NamedTuple):
+    """Rows as a C-ordered block, float64 or float32."""
+
+    entries: Any
+
+    def predict(self, point: Any, weights: Any, z: Any) -> None:
+        """Linear predictor of every row of positive weight."""
+        X = self.entries
+        for i in range(X.shape[0]):
+            if weights[i] > 0.0:
+                total = 0.0
+                for j in range(X.shape[1]):
+                    total += X[i, j] * point[j]
+                z[i] = total
+
+    def pull(self, values: Any, weights: Any, out: Any) -> None:
+        """Sum of the rows, each times its value."""
+        X = self.entries
+        out[: X.shape[1]] = 0.0
+        for i in range(X.shape[0]):
+            if weights[i] > 0.0:
+                v = values[i]
+                for j in range(X.shape[1]):
+                    out[j] += v * X[i, j]
+
+    def pull_squares(self, values: Any, weights: Any, out: Any) -> None:
+        """Sum of the rows squared entry by entry, each times its value."""
+        X = self.entries
+        out[: X.shape[1]] = 0.0
+        for i in range(X.shape[0]):
+            if weights[i] > 0.0:
+                v = values[i]
+                for j in range(X.shape[1]):
+                    x = np.float64(X[i, j])
+                    out[j] += v * x * x
+
+    def taylor(self, loss: Any, by_slope: bool, targets: Any, weights: Any, point: Any, out: Any) -> float:
+        """Cost at a point; gradient into ``out[0]``, curvature into ``out[1]``. Four rows at a time, read once."""
+        X = self.entries
+        n, d = X.shape
+        gradient, curvature = out
+        gradient[:d] = 0.0
+        curvature[:d] = 0.0
+        total = 0.0
+        i = 0
+        while i + 4 <= n:
+            z0 = z1 = z2 = z3 = 0.0
+            for j in range(d):
+                m = point[j]
+                z0 += X[i, j] * m
+                z1 += X[i + 1, j] * m
+                z2 += X[i + 2, j] * m
+                z3 += X[i + 3, j] * m
+            v0, g0, c0 = weighted(loss, by_slope, targets[i], weights[i], z0)
+            v1, g1, c1 = weighted(loss, by_slope, targets[i + 1], weights[i + 1], z1)
+            v2, g2, c2 = weighted(loss, by_slope, targets[i + 2], weights[i + 2], z2)
+            v3, g3, c3 = weighted(loss, by_slope, targets[i + 3], weights[i + 3], z3)
+            total += v0 + v1 + v2 + v3
+            for j in range(d):
+                x0, x1 = np.float64(X[i, j]), np.float64(X[i + 1, j])
+                x2, x3 = np.float64(X[i + 2, j]), np.float64(X[i + 3, j])
+                gradient[j] += g0 * x0 + g1 * x1 + g2 * x2 + g3 * x3
+                curvature[j] += c0 * x0 * x0 + c1 * x1 * x1 + c2 * x2 * x2 + c3 * x3 * x3
+            i += 4
+        while i < n:
+            z0 = 0.0
+            for j in range(d):
+                z0 += X[i, j] * point[j]
+            v0, g0, c0 = weighted(loss, by_slope, targets[i], weights[i], z0)
+            total += v0
+            for j in range(d):
+                x0 = np.float64(X[i, j])
+                gradient[j] += g0 * x0
+                curvature[j] += c0 * x0 * x0
+            i += 1
+        return total
+
+    def star(self, loss: Any, targets: Any, weights: Any, point: Any, steps: Any, work: Any) -> float:
+        """Cost at the centre; rises along every axis into ``work.up`` and ``work.down``."""
+        return dense_star(loss, self.entries, targets, weights, point, steps, work)
+
+
+class SparseRows(NamedTuple):
+    """Rows in CSR form; ``local`` holds their columns renumbered to the touched ones."""
+
+    data: Any
+    local: Any
+    starts: Any
+
+    def predict(self, point: Any, weights: Any, z: Any) -> None:
+        """Linear predictor of every row of positive weight."""
+        base = self.starts[0]
+        for i in range(self.starts.size - 1):
+            if weights[i] > 0.0:
+                total = 0.0
+                for e in range(self.starts[i] - base, self.starts[i + 1] - base):
+                    total += self.data[e] * point[self.local[e]]
+                z[i] = total
+
+    def pull(self, values: Any, weights: Any, out: Any) -> None:
+        """Sum of the rows, each times its value."""
+        base = self.starts[0]
+        out[:] = 0.0
+        for i in range(self.starts.size - 1):
+            if weights[i] > 0.0:
+                for e in range(self.starts[i] - base, self.starts[i + 1] - base):
+                    out[self.local[e]] += values[i] * self.data[e]
+
+    def pull_squares(self, values: Any, weights: Any, out: Any) -> None:
+        """Sum of the rows squared entry by entry, each times its value."""
+        base = self.starts[0]
+        out[:] = 0.0
+        for i in range(self.starts.size - 1):
+            if weights[i] > 0.0:
+                for e in range(self.starts[i] - base, self.starts[i + 1] - base):
+                    x = np.float64(self.data[e])
+                    out[self.local[e]] += values[i] * x * x
+
+    def taylor(self, loss: Any, by_slope: bool, targets: Any, weights: Any, point: Any, out: Any) -> float:
+        """Cost at a point; gradient into ``out[0]``, curvature into ``out[1]``."""
+        base = self.starts[0]
+        gradient, curvature = out
+        gradient[:] = 0.0
+        curvature[:] = 0.0
+        total = 0.0
+        for i in range(self.starts.size - 1):
+            if weights[i] > 0.0:
+                first, last = self.starts[i] - base, self.starts[i + 1] - base
+                z = 0.0
+                for e in range(first, last):
+                    z += self.data[e] * point[self.local[e]]
+                v, g, c = weighted(loss, by_slope, targets[i], weights[i], z)
+                total += v
+                for e in range(first, last):
+                    x, j = np.float64(self.data[e]), self.local[e]
+                    gradient[j] += g * x
+                    curvature[j] += c * x * x
+        return total
+
+    def star(self, loss: Any, targets: Any, weights: Any, point: Any, steps: Any, work: Any) -> float:
+        """Cost at the centre; rises along every axis into ``work.up`` and ``work.down``."""
+        base = self.starts[0]
+        up, down = work.up, work.down
+        up[: point.size] = 0.0
+        down[: point.size] = 0.0
+        total = 0.0
+        for i in range(self.starts.size - 1):
+            w, y = weights[i], targets[i]
+            if w > 0.0:
+                first, last = self.starts[i] - base, self.starts[i + 1] - base
+                z = 0.0
+                for e in range(first, last):
+                    z += self.data[e] * point[self.local[e]]
+                here = loss.value(y, z)
+                total += w * here
+                for e in range(first, last):
+                    j = self.local[e]
+                    t = self.data[e] * steps[j]
+                    up[j] += w * (loss.value(y, z + t) - here)
+                    down[j] += w * (loss.value(y, z - t) - here)
+        return total
+
+
+@kernel
+def weighted(loss: Any, by_slope: bool, target: float, weight: float, z: float) -> tuple[float, float, float]:
+    """Value, slope and curvature of one row times its weight; a row of weight zero counts as absent."""
+    if weight == 0.0:
+        return 0.0, 0.0, 0.0
+    value, slope, curvature = loss.derivatives(target, z)
+    if by_slope:
+        curvature = abs(slope)
+    return weight * value, weight * slope, weight * curvature
+
+
+open_method("value", 2)
+open_method("derivatives", 2)
+open_method("predict", 3)
+open_method("pull", 3)
+open_method("pull_squares", 3)
+open_method("taylor", 6)
+open_method("star", 6)

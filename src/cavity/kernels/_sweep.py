@@ -1,0 +1,240 @@
+"""One loop of EP over all mini-batches of a linear model, in one call."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cavity.kernels._bridge import kernel, open_method
+from cavity.kernels._rows import DenseRows, SparseRows
+from cavity.kernels._store import ROUNDING
+
+_HALVINGS = 4
+
+# Outcomes of a visit; positive ones are refusals.
+ACCEPTED, DAMPED = 0, -1
+IMPROPER_CAVITY, NONFINITE, NEGATIVE, IMPROPER_POSTERIOR = 1, 2, 3, 4
+
+# Policies on negative precisions.
+KEEP, FLOOR, SKIP = 0, 1, 2
+_FLOOR_AT = 1e-10
+_NEGLIGIBLE = 1e-10
+
+
+class Options(NamedTuple):
+    """Numbers of a loop."""
+
+    beta: float
+    power: float
+    damping: float
+    negative: int
+
+
+class DenseData(NamedTuple):
+    """A C-ordered matrix."""
+
+    entries: Any
+
+    def open(self, first: int, last: int, weights: Any, records: Any, counters: Any, work: Any) -> tuple[Any, int]:
+        """Rows of a batch; every coordinate is local, and those without a non-zero are marked."""
+        X = self.entries
+        d = X.shape[1]
+        mark_touched(X[first:last], weights, work.touched)
+        return DenseRows(X[first:last]), d
+
+
+class SparseData(NamedTuple):
+    """A CSR matrix. The fourth column of a record says where its coordinate stands in the batch at hand."""
+
+    data: Any
+    indices: Any
+    starts: Any
+
+    def open(self, first: int, last: int, weights: Any, records: Any, counters: Any, work: Any) -> tuple[Any, int]:
+        """Rows of a batch; coordinates are numbered as they first appear."""
+        base, size = counters[1], 0
+        begin, end = self.starts[first], self.starts[last]
+        for i in range(first, last):
+            live = weights[i - first] > 0.0
+            for e in range(self.starts[i], self.starts[i + 1]):
+                if live and self.data[e] != 0.0:
+                    j = self.indices[e]
+                    place = records[j, 3] - base
+                    if place < 0.0:
+                        records[j, 3] = base + size
+                        work.coordinate[size] = j
+                        work.local[e - begin] = size
+                        size += 1
+                    else:
+                        work.local[e - begin] = np.int32(place)
+                else:
+                    work.local[e - begin] = 0  # an entry of no consequence
+        counters[1] = base + size
+        return SparseRows(self.data[begin:end], work.local[: end - begin], self.starts[first : last + 1]), size
+
+
+@kernel
+def mark_touched(X: Any, weights: Any, touched: Any) -> None:
+    """Mark the columns with a non-zero in a row of positive weight; one look a column is usually enough."""
+    n, d = X.shape
+    missing = 0
+    for j in range(d):
+        touched[j] = weights[0] > 0.0 and X[0, j] != 0.0
+        missing += not touched[j]
+    i = 1
+    while missing and i < n:
+        if weights[i] > 0.0:
+            for j in range(d):
+                if not touched[j] and X[i, j] != 0.0:
+                    touched[j] = True
+                    missing -= 1
+        i += 1
+
+
+@kernel
+def sweep(
+    loss: Any,
+    scheme: Any,
+    data: Any,
+    targets: Any,
+    weights: Any,
+    cuts: Any,
+    records: Any,
+    counters: Any,
+    store: Any,
+    order: Any,
+    following: Any,
+    options: Any,
+    outcomes: Any,
+    work: Any,
+) -> None:
+    """Visit the batches in order; ``following`` names the batch visited after each.
+
+    Batch ``k`` has the rows ``cuts[k]`` to ``cuts[k + 1]``.
+
+    ``records[j]`` holds shift and precision of the posterior, the precision of the prior, and a place; ``counters``
+    the posterior's log scale and the next free place.
+    """
+    for visit in range(order.size):
+        k = order[visit]
+        first, last = cuts[k], cuts[k + 1]
+        w = weights[first:last] if weights.size else work.ones[: last - first]
+        rows, size = data.open(first, last, w, records, counters, work)
+        old_scale = store.load(k, size, work)
+        for j in range(size):
+            work.post_shift[j] = records[work.coordinate[j], 0]
+            work.post_precision[j] = records[work.coordinate[j], 1]
+        outcomes[visit] = propose(loss, scheme, rows, targets[first:last], w, size, options, old_scale, work)
+        if outcomes[visit] == ACCEPTED:
+            outcomes[visit] = accept(store, k, following[visit], size, options, old_scale, records, counters, work)
+
+
+@kernel
+def propose(
+    loss: Any,
+    scheme: Any,
+    rows: Any,
+    targets: Any,
+    weights: Any,
+    size: int,
+    options: Any,
+    old_scale: float,
+    work: Any,
+) -> int:
+    """Fit a site and put the quotient of new and old site in its place, or say why not."""
+    for j in range(size):
+        if not work.touched[j]:
+            work.site_shift[j] = 0.0
+            work.site_precision[j] = 0.0
+        p = work.post_precision[j] - options.power * work.site_precision[j]
+        r = work.post_shift[j] - options.power * work.site_shift[j]
+        if not (p > ROUNDING * abs(work.post_precision[j]) and np.isfinite(p) and np.isfinite(r)):
+            return IMPROPER_CAVITY
+        work.precision[j] = p
+        work.mean[j] = r / p
+    log_scale = scheme.fit(loss, rows, targets, weights, options.power * options.beta, size, work)
+    scale = 1.0 / options.power
+    log_scale *= scale
+    finite = np.isfinite(log_scale)
+    negative = False
+    for j in range(size):
+        r, p = scale * work.fit_shift[j], scale * work.fit_precision[j]
+        finite = finite and np.isfinite(r) and np.isfinite(p)
+        negative = negative or p < -_NEGLIGIBLE * work.precision[j]
+        if options.negative == FLOOR and work.touched[j] and p < _FLOOR_AT:
+            log_scale += 0.5 * (_FLOOR_AT - p) * work.mean[j] * work.mean[j]
+            p = _FLOOR_AT
+        work.fit_shift[j] = r - work.site_shift[j]
+        work.fit_precision[j] = p - work.site_precision[j]
+    if not finite:
+        return NONFINITE
+    if negative and options.negative == SKIP:
+        return NEGATIVE
+    work.change_scale[0] = log_scale - old_scale
+    return ACCEPTED
+
+
+@kernel
+def accept(
+    store: Any,
+    k: int,
+    following: int,
+    size: int,
+    options: Any,
+    old_scale: float,
+    records: Any,
+    counters: Any,
+    work: Any,
+) -> int:
+    """Make the change, halved as often as posterior and next cavity need; or leave all as it was."""
+    share, change = options.damping, work.change_scale[0]
+    for halving in range(_HALVINGS + 1):
+        proper = np.isfinite(counters[0] + share * change)
+        for j in range(size):
+            p = work.post_precision[j] + share * work.fit_precision[j]
+            r = work.post_shift[j] + share * work.fit_shift[j]
+            proper = proper and p > ROUNDING * records[work.coordinate[j], 2] and np.isfinite(p) and np.isfinite(r)
+        if proper:
+            for j in range(size):
+                records[work.coordinate[j], 0] = work.post_shift[j] + share * work.fit_shift[j]
+                records[work.coordinate[j], 1] = work.post_precision[j] + share * work.fit_precision[j]
+            store.add(k, size, share, change, work)
+            if store.next_is_proper(following, options.power, records):
+                counters[0] += share * change
+                return DAMPED if halving else ACCEPTED
+            store.restore(k, size, old_scale, work)
+            for j in range(size):
+                records[work.coordinate[j], 0] = work.post_shift[j]
+                records[work.coordinate[j], 1] = work.post_precision[j]
+        share *= 0.5
+    return IMPROPER_POSTERIOR
+
+
+@kernel
+def survey(
+    data: Any, weights: Any, cuts: Any, records: Any, counters: Any, starts: Any, touches: Any, work: Any
+) -> None:
+    """Count local coordinates of every batch, summed up, into ``starts``; and for every coordinate its batches."""
+    for k in range(starts.size - 1):
+        first, last = cuts[k], cuts[k + 1]
+        w = weights[first:last] if weights.size else work.ones[: last - first]
+        _, size = data.open(first, last, w, records, counters, work)
+        starts[k + 1] = starts[k] + size
+        for j in range(size):
+            touches[work.coordinate[j]] += work.touched[j]
+
+
+@kernel
+def list_supports(
+    data: Any, weights: Any, cuts: Any, records: Any, counters: Any, starts: Any, support: Any, work: Any
+) -> None:
+    """Write the coordinates of every batch into ``support``."""
+    for k in range(starts.size - 1):
+        first, last = cuts[k], cuts[k + 1]
+        w = weights[first:last] if weights.size else work.ones[: last - first]
+        _, size = data.open(first, last, w, records, counters, work)
+        support[starts[k] : starts[k + 1]] = work.coordinate[:size]
+
+
+open_method("open", 6)

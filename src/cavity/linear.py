@@ -1,0 +1,305 @@
+"""Linear factors on compiled loops: the same contract as `engine.run`, one call a loop.
+
+`lower` says which scheme a kernel serves; `run` keeps the books as the engine does, and gives the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import singledispatch
+from typing import Any, overload
+
+import numpy as np
+from numba.core.errors import NumbaError
+from numpy.typing import NDArray
+from scipy import sparse
+
+from cavity.engine import Settings, distance, settings_are_final, visits_with_next
+from cavity.factors import LinearBatches
+from cavity.gaussian import FactorialGaussian
+from cavity.kernels import _schemes as compiled
+from cavity.kernels._store import NONE, OWN, TIED, Store
+from cavity.kernels._sweep import (
+    DAMPED,
+    FLOOR,
+    IMPROPER_CAVITY,
+    IMPROPER_POSTERIOR,
+    KEEP,
+    NEGATIVE,
+    NONFINITE,
+    SKIP,
+    DenseData,
+    Options,
+    SparseData,
+    list_supports,
+    survey,
+    sweep,
+)
+from cavity.kernels._work import work_for
+from cavity.quadrature import Precision3, Rule
+from cavity.result import Ledger, Refusal, Result
+from cavity.schemes import GaussQuadrature, Laplace, QuickLaplace, VariationalQuadrature
+from cavity.sites import is_proper_against
+
+FloatArray = NDArray[np.float64]
+
+_REFUSALS = {
+    IMPROPER_CAVITY: Refusal.IMPROPER_CAVITY,
+    NONFINITE: Refusal.NONFINITE,
+    NEGATIVE: Refusal.NEGATIVE,
+    IMPROPER_POSTERIOR: Refusal.IMPROPER_POSTERIOR,
+}
+_POLICIES = {"keep": KEEP, "floor": FLOOR, "skip": SKIP}
+
+
+class NotCompilableError(TypeError):
+    """A loss that Numba does not take."""
+
+
+@singledispatch
+def lower(scheme: object) -> Any | None:
+    """Return the compiled form of a scheme, or None where there is none."""
+    return None
+
+
+@lower.register
+def _(scheme: QuickLaplace) -> Any:
+    return compiled.QuickLaplace(scheme.curvature == "slope")
+
+
+@lower.register
+def _(scheme: Laplace) -> Any:
+    return compiled.Laplace(scheme.curvature == "slope", scheme.tol, scheme.max_steps)
+
+
+@lower.register
+def _(scheme: VariationalQuadrature) -> Any | None:
+    spread = _spread(scheme.rule)
+    return None if spread is None or scheme.solver != "closed" else compiled.VariationalQuadrature(spread)
+
+
+@lower.register
+def _(scheme: GaussQuadrature) -> Any | None:
+    spread = _spread(scheme.rule)
+    return None if spread is None else compiled.GaussQuadrature(spread)
+
+
+def _spread(rule: Rule) -> float | None:
+    """Spread of a star as the kernels know it."""
+    if not isinstance(rule, Precision3):
+        return None
+    named = {"paper": 0.0, "yu": -1.0, "julier": float(np.sqrt(3.0))}
+    return named[rule.spread] if isinstance(rule.spread, str) else float(rule.spread)
+
+
+def why_not(factors: LinearBatches, scheme: object, settings: Settings) -> str:
+    """Say why no kernel serves this run; empty if one does."""
+    if not isinstance(factors.loss, tuple):
+        return f"the loss {type(factors.loss).__name__} is not a NamedTuple"
+    if settings.sites == "averaged":
+        return "sites='averaged' has no compiled form"
+    if lower(scheme) is None:
+        return f"{scheme!r} has no compiled form"
+    return ""
+
+
+def run(
+    factors: LinearBatches,
+    prior: FactorialGaussian,
+    scheme: object,
+    settings: Settings,
+    after_loop: Callable[[int, int], object] | None = None,
+) -> Result:
+    """Run EP from the prior until it settles or its loops are used up; equal to `engine.run`."""
+    try:
+        state = LinearRun(factors, prior, scheme, settings)
+        state.loop(0)
+    except NumbaError as error:
+        raise NotCompilableError(
+            f"{type(factors.loss).__name__} could not be compiled; write it as a NamedTuple with arithmetic and numpy "
+            "functions only, comparisons as factors and no if (cavity.testing.check_loss tells more)"
+        ) from error
+    for loop in range(settings.loops):
+        if loop:
+            state.loop(loop)
+        if after_loop is not None:
+            after_loop(loop, state.ledger.updates)
+        if state.has_settled:
+            break
+    return state.result()
+
+
+class LinearRun:
+    """The working state of a compiled run."""
+
+    def __init__(self, factors: LinearBatches, prior: FactorialGaussian, scheme: object, settings: Settings) -> None:
+        self.factors, self.prior, self.settings = factors, prior, settings
+        self.scheme = lower(scheme)
+        self.data, width, entries = _lower_data(factors)
+        self.weights = np.empty(0) if factors.weights is None else factors.weights
+        self.work = work_for(width, int(np.max(np.diff(factors.cuts))), entries)
+        self.records = np.zeros((prior.dim, 4))
+        self.records[:, 2], self.records[:, 3] = prior.precision, -1.0
+        self.counters = np.zeros(2)
+        self._set_posterior(prior)
+        self.beta = settings.temperature.beta(0)
+        self.store = self._make_store()
+        self.ledger = Ledger()
+
+    @property
+    def posterior(self) -> FactorialGaussian:
+        """The posterior as a value."""
+        return FactorialGaussian(self.counters[0], self.records[:, 0], self.records[:, 1])
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether the last loop changed little, refused nothing and was at the final temperature."""
+        return settings_are_final(self.settings, self.beta) and self.ledger.has_settled(self.settings.tol)
+
+    def loop(self, loop: int) -> None:
+        """Visit every batch of a loop."""
+        before = self.posterior
+        beta = self.settings.temperature.beta(loop)
+        self.ledger.begin_loop(beta)
+        if beta != self.beta:
+            self._rescale(beta / self.beta)
+            self.beta = beta
+        if self.settings.sites != "none":
+            self._set_posterior(self._product())
+        s = self.settings
+        visits, following = visits_with_next(s, len(self.factors), loop)
+        outcomes = np.zeros(visits.size, dtype=np.int8)
+        options = Options(beta, s.power, s.damping, _POLICIES[s.negative])
+        with np.errstate(all="ignore"):
+            sweep(
+                self.factors.loss,
+                self.scheme,
+                self.data,
+                self.factors.targets,
+                self.weights,
+                self.factors.cuts,
+                self.records,
+                self.counters,
+                self.store,
+                visits,
+                following,
+                options,
+                outcomes,
+                self.work,
+            )
+        self._note(visits, outcomes)
+        self.ledger.end_loop(distance(before, self.posterior))
+
+    def result(self) -> Result:
+        """Everything so far as a value."""
+        status = self.ledger.status(self.settings.sites == "none", self.has_settled)
+        return Result(self.posterior, self._sites(), status, self.ledger.trace())
+
+    def _note(self, visits: NDArray[np.intp], outcomes: NDArray[np.int8]) -> None:
+        self.ledger.updates += visits.size
+        for visit in np.flatnonzero(outcomes):
+            k, outcome = int(visits[visit]), int(outcomes[visit])
+            if outcome == DAMPED:
+                self.ledger.damp(k)
+            else:
+                self.ledger.refuse(k, _REFUSALS[outcome])
+
+    def _set_posterior(self, posterior: FactorialGaussian) -> None:
+        self.records[:, 0], self.records[:, 1] = posterior.shift, posterior.precision
+        self.counters[0] = posterior.log_scale
+
+    def _make_store(self) -> Any:
+        none = np.empty(0)
+        if self.settings.sites == "none":
+            starts, support = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
+            return Store(NONE, starts, support, none, none, none, none)
+        starts, support, touches = self._supports()
+        if self.settings.sites == "own":
+            total, count = int(starts[-1]), len(self.factors)
+            return Store(OWN, starts, support, np.zeros(total), np.zeros(total), np.zeros(count), none)
+        d = self.prior.dim
+        return Store(TIED, starts, support, np.zeros(d), np.zeros(d), np.zeros(1), np.maximum(touches, 1.0))
+
+    def _supports(self) -> tuple[NDArray[np.int64], NDArray[np.int64], FloatArray]:
+        """Where every batch's coordinates begin, which they are (none listed: all), and how often each is touched."""
+        f, starts = self.factors, np.zeros(len(self.factors) + 1, dtype=np.int64)
+        touches, support = np.zeros(f.dim), np.empty(0, dtype=np.int64)
+        arguments = (self.data, self.weights, f.cuts, self.records, self.counters, starts)
+        survey(*arguments, touches, self.work)
+        if sparse.issparse(f.X):
+            support = np.empty(starts[-1], dtype=np.int64)
+            list_supports(*arguments, support, self.work)
+        return starts, support, touches
+
+    def _rescale(self, ratio: float) -> None:
+        if self.settings.sites == "none":
+            return
+        before = self.store
+        self.store = before._replace(
+            shifts=ratio * before.shifts, precisions=ratio * before.precisions, scales=ratio * before.scales
+        )
+        if not is_proper_against(self._product(), self.prior):
+            self.store = before
+            self.ledger.refuse(-1, Refusal.RESCALING)
+
+    def _product(self) -> FactorialGaussian:
+        """Prior times all sites."""
+        s, d = self.store, self.prior.dim
+        if self.settings.sites == "tied":
+            site = FactorialGaussian(len(self.factors) * s.scales[0], s.touches * s.shifts, s.touches * s.precisions)
+            return self.prior * site
+        if s.support.size:
+            shift = np.bincount(s.support, weights=s.shifts, minlength=d).astype(np.float64)
+            precision = np.bincount(s.support, weights=s.precisions, minlength=d).astype(np.float64)
+        else:
+            shift, precision = s.shifts.reshape(-1, d).sum(axis=0), s.precisions.reshape(-1, d).sum(axis=0)
+        return self.prior * FactorialGaussian(float(np.sum(s.scales)), shift, precision)
+
+    def _sites(self) -> Sequence[FactorialGaussian]:
+        if self.settings.sites == "none":
+            return ()
+        s = self.store
+        if self.settings.sites == "tied":
+            return (FactorialGaussian(s.scales[0], s.shifts, s.precisions),)
+        return StoredSites(self.factors, s)
+
+
+class StoredSites(Sequence[FactorialGaussian]):
+    """The sites of a compiled run in their factors' own coordinates, each made when asked for."""
+
+    def __init__(self, factors: LinearBatches, store: Store) -> None:
+        self._factors, self._store = factors, store
+
+    def __len__(self) -> int:
+        return len(self._factors)
+
+    @overload
+    def __getitem__(self, index: int) -> FactorialGaussian: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[FactorialGaussian]: ...
+    def __getitem__(self, index: int | slice) -> FactorialGaussian | list[FactorialGaussian]:
+        if isinstance(index, slice):
+            return [self[k] for k in range(*index.indices(len(self)))]
+        k = range(len(self))[index]
+        s, own = self._store, self._factors[k].coordinates
+        span = slice(s.starts[k], s.starts[k + 1])
+        site = FactorialGaussian(s.scales[k], s.shifts[span], s.precisions[span])
+        if s.support.size:
+            return site.take(np.argsort(s.support[span]))
+        return site if own is None else site.take(own)
+
+
+def _lower_data(factors: LinearBatches) -> tuple[Any, int, int]:
+    """Return the data as a kernel takes it, and the most coordinates and entries a batch can have."""
+    X = factors.X
+    if not sparse.issparse(X):
+        return DenseData(_readonly(np.ascontiguousarray(X))), factors.dim, 0
+    entries = int(np.max(np.diff(X.indptr[factors.cuts])))
+    return SparseData(_readonly(X.data), _readonly(X.indices), _readonly(X.indptr)), min(factors.dim, entries), entries
+
+
+def _readonly(array: NDArray[Any]) -> NDArray[Any]:
+    """View that cannot be written, so that one compiled form serves all arrays, memory maps included."""
+    view = array.view(np.ndarray)
+    view.flags.writeable = False
+    return view
