@@ -1,0 +1,369 @@
+"""Compiled loops equal the plain engine, whatever the components, the storage and the sites."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import textwrap
+import tracemalloc
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import cavity
+from cavity import losses, schemes
+from cavity.quadrature import MonteCarlo, Precision3
+
+PARITY = 1e-10
+ROWS, WIDTH, BATCH = 57, 9, 10
+
+
+class Asymmetric(NamedTuple):
+    """A user's own loss: steeper on one side, with a kink."""
+
+    steepness: float = 1.5
+
+    @property
+    def targets(self) -> str:
+        return "reals"
+
+    def value(self, y: Any, z: Any) -> Any:
+        return np.maximum(y - z, 0.0) * self.steepness + np.maximum(z - y, 0.0)
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
+        below = 0.5 + 0.5 * np.sign(y - z)
+        return self.value(y, z), 1.0 - below - self.steepness * below, 0.0 * z
+
+
+class Branching(NamedTuple):
+    """A loss that Numba cannot take."""
+
+    scale: float = 1.0
+
+    @property
+    def targets(self) -> str:
+        return "signs"
+
+    def value(self, y: Any, z: Any) -> Any:
+        return np.array([0.5 * float(v) ** 2 for v in np.ravel(z - y)]).reshape(np.shape(z - y))
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
+        return self.value(y, z), z - y, np.ones_like(z)
+
+
+LOSSES = (losses.Logistic(), losses.Hinge(), losses.QuasiZeroOne(), losses.Squared(2.0), Asymmetric())
+SCHEMES = (
+    schemes.Laplace(),
+    schemes.QuickLaplace(),
+    schemes.QuickLaplace(curvature="slope"),
+    schemes.GaussQuadrature(),
+    schemes.VariationalQuadrature(),
+)
+STORAGES = {"dense": np.asarray, "csr": sparse.csr_array}
+
+
+def problem(seed: int = 0) -> tuple[Any, Any, Any, cavity.FactorialGaussian]:
+    """Rows with many zeros, one column missing from the first batch, weights of which some are zero."""
+    rng = np.random.default_rng(seed)
+    X = 0.5 * rng.normal(size=(ROWS, WIDTH)) * (rng.random((ROWS, WIDTH)) < 0.4)
+    X[:BATCH, 3] = 0.0
+    y = np.where(rng.random(ROWS) < 0.5, 1.0, -1.0)
+    weights = rng.integers(0, 3, ROWS).astype(float)
+    prior = cavity.FactorialGaussian.from_moments(0.1 * rng.normal(size=WIDTH), 2.0)
+    return X, y, weights, prior
+
+
+def gap(a: Any, b: Any) -> float:
+    """Largest difference relative to one plus the size."""
+    a, b = np.asarray(a), np.asarray(b)
+    return float(np.max(np.abs(a - b) / (1.0 + np.abs(a)), initial=0.0))
+
+
+def assert_same(plain: cavity.Result, fast: cavity.Result, tol: float = PARITY) -> None:
+    """Posterior, evidence, sites, status and trace agree."""
+    assert plain.status is fast.status
+    assert plain.trace.refusals == fast.trace.refusals
+    assert plain.trace.dampings == fast.trace.dampings
+    assert plain.trace.updates == fast.trace.updates
+    assert gap(plain.mean, fast.mean) < tol
+    assert gap(plain.variance, fast.variance) < tol
+    # The evidence is the log scale plus terms of its size and other sign: relative to that it is exact.
+    assert abs(plain.log_evidence - fast.log_evidence) < tol * (1.0 + abs(plain.posterior.log_scale))
+    assert gap(plain.trace.changes, fast.trace.changes) < 1e3 * tol
+    assert len(plain.sites) == len(fast.sites)
+    for one, other in zip(plain.sites, fast.sites, strict=True):
+        assert one.dim == other.dim
+        assert gap(one.log_scale, other.log_scale) < tol
+        assert gap(one.shift, other.shift) < tol
+        assert gap(one.precision, other.precision) < tol
+
+
+def both(factors: Any, prior: cavity.FactorialGaussian, **options: Any) -> tuple[cavity.Result, cavity.Result]:
+    """The same run by the plain engine and compiled."""
+    return cavity.fit(factors, prior, compiled=False, **options), cavity.fit(factors, prior, compiled=True, **options)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("scheme", SCHEMES, ids=repr)
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_compiled_equals_plain(loss: Any, scheme: Any, storage: str) -> None:
+    X, y, weights, prior = problem()
+    for sites in ("own", "tied", "none"):
+        for negative in ("keep", "floor", "skip"):
+            for w in (None, weights):
+                factors = cavity.LinearFactor.batches(loss, STORAGES[storage](X), y, BATCH, w)
+                loops = {"loops": 1} if sites == "none" else {"loops": 3, "beta": [0.5, 1.0]}
+                options = {"power": 0.7, "damping": 0.8, "order": "shuffled", "seed": 3, "tol": 0.0}
+                plain, fast = both(factors, prior, scheme=scheme, sites=sites, negative=negative, **loops, **options)
+                assert_same(plain, fast)
+
+
+@pytest.mark.parametrize("spread", ["yu", "julier", 1.5])
+@pytest.mark.parametrize("scheme", [schemes.GaussQuadrature, schemes.VariationalQuadrature])
+def test_every_spread_of_the_star(scheme: Any, spread: Any) -> None:
+    X, y, _, prior = problem()
+    factors = cavity.LinearFactor.batches(losses.Hinge(), X, y, BATCH)
+    assert_same(*both(factors, prior, scheme=scheme(rule=Precision3(spread)), loops=1))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=repr)
+def test_refusals_and_dampings_agree_on_hard_data(scheme: Any) -> None:
+    """Unit-variance, correlated columns and a wide prior: where updates are refused, both refuse the same ones."""
+    rng = np.random.default_rng(1)
+    common = rng.normal(size=(60, 1))
+    X = common + 0.1 * rng.normal(size=(60, 6))
+    y = np.where(common[:, 0] + 0.5 * rng.normal(size=60) > 0.0, 1.0, -1.0)
+    prior = cavity.FactorialGaussian.from_moments(np.zeros(6), 1.0)
+    factors = cavity.LinearFactor.batches(losses.QuasiZeroOne(), X, y, 5)
+    plain, fast = both(factors, prior, scheme=scheme, loops=2)
+    assert plain.trace.refusals == fast.trace.refusals
+    assert plain.trace.dampings == fast.trace.dampings
+    assert gap(plain.mean, fast.mean) < 1e-7
+
+
+@pytest.mark.parametrize(
+    "variant",
+    ["float32", "csr float32", "fortran", "int", "bool", "memmap", "unsorted", "duplicates", "explicit zeros", "coo"],
+)
+def test_any_storage_gives_the_same_answer(variant: str, tmp_path: Any) -> None:
+    rng = np.random.default_rng(2)
+    base = (rng.random((40, 7)) < 0.5).astype(float)
+    y = np.where(rng.random(40) < 0.5, 1, -1)
+    prior = cavity.FactorialGaussian.from_moments(np.zeros(7), 1.0)
+    csr = sparse.csr_array(base)
+    if variant == "memmap":
+        path = tmp_path / "X.npy"
+        np.save(path, base)
+        X: Any = np.load(path, mmap_mode="r")
+    elif variant == "unsorted":
+        X = csr.copy()
+        for i in range(40):
+            span = slice(X.indptr[i], X.indptr[i + 1])
+            X.indices[span], X.data[span] = X.indices[span][::-1].copy(), X.data[span][::-1].copy()
+        X.has_sorted_indices = False
+        X.has_canonical_format = False
+    elif variant == "duplicates":
+        halves = sparse.coo_array(
+            (np.repeat(0.5 * csr.data, 2), (np.repeat(csr.tocoo().row, 2), np.repeat(csr.indices, 2)))
+        )
+        starts = np.concatenate([[0], np.cumsum(np.bincount(halves.row, minlength=40))])
+        X = sparse.csr_array((halves.data, halves.col, starts), shape=(40, 7))
+    elif variant == "explicit zeros":
+        X = sparse.csr_array(
+            (np.append(csr.data, 0.0), np.append(csr.indices, 0), csr.indptr + np.r_[np.zeros(40), 1].astype(int)),
+            shape=(40, 7),
+        )
+    else:
+        X = {
+            "float32": base.astype(np.float32),
+            "csr float32": csr.astype(np.float32),
+            "fortran": np.asfortranarray(base),
+            "int": base.astype(int),
+            "bool": base.astype(bool),
+            "coo": csr.tocoo(),
+        }[variant]
+    reference = cavity.fit(cavity.LinearFactor.batches(losses.Hinge(), base, y, 8), prior, compiled=False, loops=2)
+    result = cavity.fit(cavity.LinearFactor.batches(losses.Hinge(), X, y, 8), prior, compiled=True, loops=2)
+    assert gap(reference.mean, result.mean) < PARITY
+    assert gap(reference.variance, result.variance) < PARITY
+
+
+def test_data_are_left_as_they_were() -> None:
+    X, y, weights, prior = problem()
+    for storage in STORAGES.values():
+        data = storage(X)
+        before = data.copy()
+        factors = cavity.LinearFactor.batches(losses.Logistic(), data, y, BATCH, weights)
+        cavity.fit(factors, prior, compiled=True, loops=2)
+        assert abs(before - data).max() == 0.0
+        assert data.data.contiguous if storage is np.asarray else True
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_odd_batches(storage: str) -> None:
+    """One row; a batch longer than the data; a batch whose rows all have weight zero; rows of zeros."""
+    X, y, weights, prior = problem()
+    rows = STORAGES[storage]
+    one = cavity.LinearFactor.batches(losses.Logistic(), rows(X[:1]), y[:1], 10)
+    assert_same(*both(one, prior, loops=2))
+    wide = cavity.LinearFactor.batches(losses.Logistic(), rows(X), y, 1000)
+    assert_same(*both(wide, prior, loops=2))
+    weights[BATCH : 2 * BATCH] = 0.0
+    idle = cavity.LinearFactor.batches(losses.Logistic(), rows(X), y, BATCH, weights)
+    assert_same(*both(idle, prior, loops=2))
+    X[BATCH : 2 * BATCH] = 0.0
+    empty = cavity.LinearFactor.batches(losses.Logistic(), rows(X), y, BATCH)
+    assert_same(*both(empty, prior, loops=2))
+
+
+def test_weight_zero_is_the_row_removed_and_a_batch_of_none_is_idle() -> None:
+    X, y, _, prior = problem()
+    weights = np.ones(ROWS)
+    weights[3] = 0.0
+    factors = [
+        cavity.LinearFactor(losses.Logistic(), X[:BATCH], y[:BATCH], weights[:BATCH]),
+        cavity.LinearFactor(losses.Logistic(), X[BATCH:], y[BATCH:]),
+    ]
+    kept = np.delete(np.arange(BATCH), 3)
+    without = [cavity.LinearFactor(losses.Logistic(), X[kept], y[kept]), factors[1]]
+    weighted, removed = cavity.fit(factors, prior, compiled=True), cavity.fit(without, prior, compiled=True)
+    assert np.array_equal(weighted.mean, removed.mean)
+    assert np.array_equal(weighted.variance, removed.variance)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_a_list_of_linear_factors_is_compiled_too(storage: str) -> None:
+    X, y, weights, prior = problem()
+    cuts = [0, 7, 8, 30, ROWS]
+    rows = STORAGES[storage](X)
+    factors = [
+        cavity.LinearFactor(losses.Hinge(), rows[a:b], y[a:b], weights[a:b]) for a, b in itertools.pairwise(cuts)
+    ]
+    assert_same(*both(factors, prior, loops=3))
+
+
+def test_what_has_no_compiled_form_runs_plain() -> None:
+    X, y, _, prior = problem()
+    factors = cavity.LinearFactor.batches(losses.Logistic(), X, y, BATCH)
+    mixed = [*factors, cavity.CostFactor(lambda t: float(t @ t), dim=WIDTH)]
+    newton = schemes.VariationalQuadrature(solver="newton")
+    sampled = schemes.GaussQuadrature(rule=MonteCarlo(size=200))
+    cases: tuple[tuple[Any, dict[str, Any], str], ...] = (
+        (mixed, {}, "not linear factors of one loss"),
+        (factors, {"callback": lambda update: None}, "callback"),
+        (factors, {"sites": "averaged"}, "averaged"),
+        (factors, {"scheme": newton}, "no compiled form"),
+        (factors, {"scheme": sampled}, "no compiled form"),
+    )
+    for given, options, reason in cases:
+        with pytest.raises(ValueError, match=f"compiled=True is not possible.*{reason}"):
+            cavity.fit(given, prior, compiled=True, loops=1, **options)
+        assert np.all(np.isfinite(cavity.fit(given, prior, loops=1, **options).mean))
+
+
+def test_a_loss_that_cannot_be_compiled_falls_back_with_a_warning() -> None:
+    X, y, _, prior = problem()
+    factors = cavity.LinearFactor.batches(Branching(), X, y, BATCH)
+    squared = cavity.LinearFactor.batches(losses.Squared(), X, y, BATCH)
+    with pytest.warns(UserWarning, match="Branching could not be compiled.*plain engine"):
+        result = cavity.fit(factors, prior, scheme="qla", loops=2)
+    assert gap(result.mean, cavity.fit(squared, prior, scheme="qla", loops=2).mean) < PARITY
+    with pytest.raises(TypeError, match="could not be compiled"):
+        cavity.fit(factors, prior, scheme="qla", loops=2, compiled=True)
+
+
+def test_another_width_is_refused() -> None:
+    X, y, _, prior = problem()
+    factors = cavity.LinearFactor.batches(losses.Hinge(), X[:, :4], y, BATCH)
+    with pytest.raises(ValueError, match="X has 4 columns, but the prior has 9"):
+        cavity.fit(factors, prior)
+
+
+def test_progress_bar_of_a_compiled_run(capsys: pytest.CaptureFixture[str]) -> None:
+    X, y, _, prior = problem()
+    factors = cavity.LinearFactor.batches(losses.Hinge(), X, y, BATCH)
+    cavity.fit(factors, prior, loops=2, tol=0.0, progress=True)
+    assert "12/12 updates" in capsys.readouterr().err
+
+
+def test_a_single_pass_needs_no_memory_in_proportion_to_the_data() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40_000, 50))
+    y = np.where(rng.random(40_000) < 0.5, 1.0, -1.0)
+    prior = cavity.FactorialGaussian.from_moments(np.zeros(50), 1.0)
+    for rows in (X, sparse.csr_array(X * (X > 1.0))):
+        factors = cavity.LinearFactor.batches(losses.Hinge(), rows, y, 100)
+        cavity.fit(factors, prior, scheme="qla", sites="none")
+        tracemalloc.start()
+        cavity.fit(factors, prior, scheme="qla", sites="none")
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        # The check for NaN at the start holds a few numbers a row; nothing else grows with the data.
+        assert peak < 5 * y.nbytes
+        assert peak < X.nbytes / 5
+
+
+BOUNDS_CHECKED = textwrap.dedent(
+    """
+    import numpy as np
+    from scipy import sparse
+    import cavity
+    from numba import config
+    assert config.BOUNDSCHECK == 1
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(23, 6)) * (rng.random((23, 6)) < 0.5)
+    y = np.where(rng.random(23) < 0.5, 1.0, -1.0)
+    w = rng.integers(0, 2, 23).astype(float)
+    prior = cavity.FactorialGaussian.from_moments(np.zeros(6), 1.0)
+    for loss in (cavity.losses.Logistic(), cavity.losses.Hinge()):
+        for rows in (X, sparse.csr_array(X)):
+            for scheme in ("la", "qla", "gq", "vq") if loss == cavity.losses.Hinge() else ("vq",):
+                for sites, loops in (("own", 2), ("tied", 2), ("none", 1)):
+                    for batch, weights in ((7, w), (1, None), (100, w)):
+                        factors = cavity.LinearFactor.batches(loss, rows, y, batch, weights)
+                        cavity.fit(factors, prior, scheme, sites=sites, loops=loops, compiled=True)
+    print("within bounds")
+    """
+)
+
+
+def test_kernels_stay_within_their_arrays(tmp_path: Any) -> None:
+    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", BOUNDS_CHECKED], env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    assert "within bounds" in done.stdout
+
+
+CACHED = textwrap.dedent(
+    """
+    import numpy as np, cavity
+    from cavity.kernels._sweep import sweep
+    X = np.eye(3); y = np.array([1.0, -1.0, 1.0])
+    prior = cavity.FactorialGaussian.from_moments(np.zeros(3), 1.0)
+    cavity.fit(cavity.LinearFactor.batches(cavity.losses.Hinge(), X, y, 2), prior, "qla", compiled=True)
+    print(sum(sweep.stats.cache_hits.values()), sum(sweep.stats.cache_misses.values()))
+    """
+)
+
+
+def test_a_second_process_finds_the_kernels_compiled(tmp_path: Any) -> None:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", CACHED], env=environment, capture_output=True, text=True, check=True
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    assert outputs == [["0", "1"], ["1", "0"]]
+
+
+def test_importing_the_library_does_not_load_numba() -> None:
+    code = "import sys, cavity; print('numba' in sys.modules, 'sklearn' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
