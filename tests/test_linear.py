@@ -340,27 +340,65 @@ def test_kernels_stay_within_their_arrays(tmp_path: Any) -> None:
     assert "within bounds" in done.stdout
 
 
-CACHED = textwrap.dedent(
+OWN_LOSS = textwrap.dedent(
+    """
+    from typing import NamedTuple
+    import numpy as np
+
+    class {name}(NamedTuple):
+        scale: float = 1.0
+
+        @property
+        def targets(self):
+            return "reals"
+
+        def value(self, y, z):
+            return {factor} * self.scale * np.abs(z - y)
+
+        def derivatives(self, y, z):
+            return self.value(y, z), {factor} * self.scale * np.sign(z - y), 0.0 * z
+    """
+)
+ITS_USE = textwrap.dedent(
     """
     import numpy as np, cavity
+    from cavity.kernels._bridge import entry
     from cavity.kernels._sweep import sweep
-    X = np.eye(3); y = np.array([1.0, -1.0, 1.0])
+    from {module} import {name}
+
     prior = cavity.FactorialGaussian.from_moments(np.zeros(3), 1.0)
-    cavity.fit(cavity.LinearFactor.batches(cavity.losses.Hinge(), X, y, 2), prior, "qla", compiled=True)
-    print(sum(sweep.stats.cache_hits.values()), sum(sweep.stats.cache_misses.values()))
+    batches = cavity.LinearFactor.batches({name}(), np.eye(3), np.array([1.0, -1.0, 1.0]), 2)
+    result = cavity.fit(batches, prior, "vq", compiled=True, loops=1)
+    plain = cavity.fit(batches, prior, "vq", compiled=False, loops=1)
+    assert np.allclose(result.mean, plain.mean, atol=1e-12), "stale"
+    stats = entry(sweep, {name}).stats
+    print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
     """
 )
 
 
-def test_a_second_process_finds_the_kernels_compiled(tmp_path: Any) -> None:
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-c", CACHED], env=environment, capture_output=True, text=True, check=True
-        ).stdout.split()
-        for _ in range(2)
-    ]
-    assert outputs == [["0", "1"], ["1", "0"]]
+def test_the_cache_serves_losses_of_ones_own_and_notices_their_edits(tmp_path: Any) -> None:
+    """Second run: found. Edited: compiled anew. A module that is gone, or in the script itself: no harm done."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+
+    def python(code: str) -> list[str]:
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    def run(module: str, name: str, factor: float) -> list[str]:
+        (tmp_path / f"{module}.py").write_text(OWN_LOSS.format(name=name, factor=factor))
+        return python(ITS_USE.format(module=module, name=name))
+
+    found, compiled = ["1", "0"], ["0", "1"]
+    assert run("first", "Distance", 1.0) == compiled
+    assert run("first", "Distance", 1.0) == found
+    assert run("first", "Distance", 12.0) == compiled
+    assert run("second", "Distance", 1.0) == compiled
+    (tmp_path / "second.py").unlink()
+    assert run("first", "Distance", 1.0) == found
+    own = OWN_LOSS.format(name="Distance", factor=1.0)
+    assert python(own + ITS_USE.format(module="__main__", name="Distance")) == compiled
 
 
 def test_importing_the_library_does_not_load_numba() -> None:

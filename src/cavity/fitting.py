@@ -217,7 +217,10 @@ def _check_batches(factors: LinearBatches, prior: FactorialGaussian, scheme: Sch
         raise ValueError(f"X has {factors.dim} columns, but the prior has {prior.dim} coordinates")
     scheme.check(factors[0])
     with np.errstate(all="ignore"):
-        losses = factors.losses(prior.mean)
+        if factors.loss.targets == "signs" and not np.any(prior.mean):
+            losses = factors.loss.value(factors.targets[:1] * [1.0, -1.0], np.zeros(2))
+        else:
+            losses = factors.losses(prior.mean)
     if np.any(np.isnan(losses)):
         row = np.flatnonzero(np.isnan(losses))[0]
         raise ValueError(_NAN_AT_START.format(np.searchsorted(factors.cuts, row, side="right") - 1))

@@ -18,6 +18,7 @@ from cavity.engine import Settings, distance, settings_are_final, visits_with_ne
 from cavity.factors import LinearBatches
 from cavity.gaussian import FactorialGaussian
 from cavity.kernels import _schemes as compiled
+from cavity.kernels._bridge import entry
 from cavity.kernels._store import NONE, OWN, TIED, Store
 from cavity.kernels._sweep import (
     DAMPED,
@@ -171,7 +172,7 @@ class LinearRun:
         outcomes = np.zeros(visits.size, dtype=np.int8)
         options = Options(beta, s.power, s.damping, _POLICIES[s.negative])
         with np.errstate(all="ignore"):
-            sweep(
+            entry(sweep, type(self.factors.loss))(
                 self.factors.loss,
                 self.scheme,
                 self.data,
@@ -225,10 +226,10 @@ class LinearRun:
         f, starts = self.factors, np.zeros(len(self.factors) + 1, dtype=np.int64)
         touches, support = np.zeros(f.dim), np.empty(0, dtype=np.int64)
         arguments = (self.data, self.weights, f.cuts, self.records, self.counters, starts)
-        survey(*arguments, touches, self.work)
+        entry(survey)(*arguments, touches, self.work)
         if sparse.issparse(f.X):
             support = np.empty(starts[-1], dtype=np.int64)
-            list_supports(*arguments, support, self.work)
+            entry(list_supports)(*arguments, support, self.work)
         return starts, support, touches
 
     def _rescale(self, ratio: float) -> None:

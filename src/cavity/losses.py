@@ -133,12 +133,12 @@ class QuasiZeroOne(NamedTuple):
     def value(self, y: Any, z: Any) -> Any:
         """Loss at ``z``."""
         a = y * z
-        return np.maximum(1.0 - np.maximum(a, 0.0) / self.epsilon, 0.0) + self.epsilon * np.maximum(-a, 0.0)
+        return np.maximum(np.minimum(1.0 - self.epsilon * a, 1.0 - a * (1.0 / self.epsilon)), 0.0)
 
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
         """Value, slope and curvature at ``z``."""
         a = y * z
-        v = np.maximum(1.0 - np.maximum(a, 0.0) / self.epsilon, 0.0) + self.epsilon * np.maximum(-a, 0.0)
+        v = np.maximum(np.minimum(1.0 - self.epsilon * a, 1.0 - a * (1.0 / self.epsilon)), 0.0)
         below, above = 0.5 - 0.5 * np.sign(a), 0.5 + 0.5 * np.sign(a - self.epsilon)
         return v, -y * (self.epsilon * below + (1.0 - below - above) / self.epsilon), 0.0 * a
 

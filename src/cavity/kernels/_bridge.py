@@ -3,11 +3,18 @@
 A jitted function as argument, a jitclass and a closure compile again in every process. A method of a NamedTuple
 reached through ``overload_method`` does not: the compiled caller is found in the cache on disk. So components are
 NamedTuples, and a loss written once in Python runs in both worlds.
+
+Only entry points are cached, each under a name that holds a digest of what was compiled into it: Numba itself does not
+notice an edited loss in another file, and cannot read a cache that knows a loss which this process does not.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 from numba import njit, types
@@ -16,10 +23,71 @@ from numba.extending import overload_method
 # Reassociation and contraction only: NaN and infinity keep their meaning.
 FASTMATH = {"reassoc", "contract"}
 
-kernel = njit(cache=True, fastmath=FASTMATH, error_model="numpy")
+
+def _options() -> dict[str, Any]:
+    """Options of all kernels. They allocate nothing, so that references need not be counted, where Numba allows."""
+    options: dict[str, Any] = {"fastmath": FASTMATH, "error_model": "numpy"}
+    try:
+        njit(_nrt=False, **options)(_options)
+    except KeyError:  # a private option of Numba: without it all is the same, but slower
+        return options
+    return {**options, "_nrt": False}
 
 
-_OPTIONS = {"fastmath": FASTMATH, "error_model": "numpy"}
+OPTIONS = _options()
+kernel = njit(**OPTIONS)
+
+
+@cache
+def entry(function: Callable[..., Any], *components: type) -> Any:
+    """Compile an entry point for components of these types, cached on disk under a name of its own.
+
+    What a script defines itself has no name that another process could find it by, and is not cached.
+    """
+    digest = hashlib.sha256(_digest_of_kernels())
+    for component in components:
+        digest.update(f"{component.__module__}.{component.__qualname__}".encode())
+        for name in sorted(vars(component)):
+            _update(digest, vars(component)[name])
+    copy = FunctionType(function.__code__, function.__globals__, function.__name__)
+    copy.__module__, copy.__qualname__ = function.__module__, f"{function.__name__}_{digest.hexdigest()[:16]}"
+    cached = all(component.__module__ != "__main__" for component in components)
+    compiled = njit(cache=cached, **OPTIONS)(copy)
+    _tolerate_strangers(compiled)
+    return compiled
+
+
+@cache
+def _digest_of_kernels() -> bytes:
+    """Digest of the sources in this folder."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.digest()
+
+
+def _update(digest: Any, member: Any) -> None:
+    """Take the code of a method, or of a property, into a digest."""
+    code = getattr(getattr(member, "fget", member), "__code__", None)
+    if isinstance(code, CodeType):
+        digest.update(repr((code.co_name, code.co_names, code.co_consts)).encode())
+        digest.update(code.co_code)
+
+
+def _tolerate_strangers(compiled: Any) -> None:
+    """Read an index of the cache that names a type which does not exist here as an empty one."""
+    file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if file is None:
+        return
+    read = file._load_index
+
+    def read_or_nothing() -> Any:
+        try:
+            return read()
+        except (ImportError, AttributeError):
+            return {}
+
+    file._load_index = read_or_nothing
 
 
 def open_method(name: str, arity: int) -> None:
@@ -28,7 +96,7 @@ def open_method(name: str, arity: int) -> None:
     def find(component: Any) -> Any:
         return getattr(getattr(component, "instance_class", None), name, None)
 
-    overload_method(types.BaseNamedTuple, name, strict=False, jit_options=_OPTIONS)(_WITH_ARITY[arity](find))
+    overload_method(types.BaseNamedTuple, name, strict=False, jit_options=OPTIONS)(_WITH_ARITY[arity](find))
 
 
 # Numba reads the number of arguments off the signature, and takes no star.

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.kernels._bridge import kernel, open_method
+from cavity.kernels._star import exponentials
 
 _ARMIJO = 1e-4
 _HALVINGS = 30
@@ -42,7 +43,8 @@ class Laplace(NamedTuple):
     def fit(self, loss: Any, rows: Any, targets: Any, weights: Any, beta: float, size: int, work: Any) -> float:
         """Find the peak by Newton's method and a line search, then expand there."""
         point = work.step[:size]
-        point[:] = work.mean[:size]
+        for j in range(size):
+            point[j] = work.mean[j]
         out = (work.fit_shift[:size], work.fit_precision[:size])
         mean, precision, touched = work.mean[:size], work.precision[:size], work.touched[:size]
         direction, there_point = work.up[:size], work.down[:size]
@@ -80,7 +82,8 @@ class Laplace(NamedTuple):
             if np.sqrt(moved) <= self.tol * np.sqrt(total):
                 break
         if here > start:
-            point[:] = mean
+            for j in range(size):
+                point[j] = mean[j]
             value = row_derivatives(loss, rows, targets, weights, self.by_slope, point, out, work)
         return expand(value, point, out[0], out[1], beta)
 
@@ -119,38 +122,59 @@ class GaussQuadrature(NamedTuple):
             steps[j] = gamma / np.sqrt(precision[j])
         value = rows.star(loss, targets, weights, mean, steps, work)
         up, down = work.up[:size], work.down[:size]
+        shift, width = work.fit_shift[:size], work.fit_precision[:size]
         lowest, dim = 0.0, 0
         for j in range(size):
             if touched[j]:
                 dim += 1
                 lowest = min(lowest, up[j], down[j])
+        decay(up, beta, lowest, touched, work)
+        decay(down, beta, lowest, touched, work)
         arm = 0.5 / (gamma * gamma)
         mass = (1.0 - 2.0 * arm * dim) * np.exp(beta * lowest)
         for j in range(size):
-            if touched[j]:
-                up[j] = np.exp(-beta * (up[j] - lowest))
-                down[j] = np.exp(-beta * (down[j] - lowest))
-                mass += arm * (up[j] + down[j])
+            mass += arm * (up[j] + down[j])
         if not mass > 0.0:
             return np.nan
         log_scale = np.log(mass) - beta * (value + lowest)
-        shift, width = work.fit_shift[:size], work.fit_precision[:size]
         for j in range(size):
-            if touched[j]:
-                m = arm * gamma / mass * (up[j] - down[j])
-                square = arm * gamma * gamma / mass * (up[j] + down[j])
-                v = square - m * m
-                if not v > LEAST_VARIANCE * square:
-                    return np.nan
-                r = m / v * np.sqrt(precision[j])
-                p = (1.0 / v - 1.0) * precision[j]
-                log_scale -= 0.5 * (m * m / v + np.log(v)) + r * mean[j] + 0.5 * p * mean[j] * mean[j]
-                shift[j] = r + p * mean[j]
-                width[j] = p
-            else:
-                shift[j] = 0.0
-                width[j] = 0.0
-        return log_scale
+            m = arm * gamma / mass * (up[j] - down[j])
+            square = arm * gamma * gamma / mass * (up[j] + down[j])
+            v = square - m * m
+            v = v if v > LEAST_VARIANCE * square else np.nan
+            v = v if touched[j] else 1.0
+            r = m / v * np.sqrt(precision[j])
+            p = (1.0 / v - 1.0) * precision[j]
+            log_scale -= 0.5 * m * m / v + (r + 0.5 * p * mean[j]) * mean[j]
+            shift[j] = r + p * mean[j]
+            width[j] = p
+            up[j] = v
+        return log_scale - 0.5 * sum_of_logs(up)
+
+
+@kernel
+def decay(costs: Any, beta: float, lowest: float, touched: Any, work: Any) -> None:
+    """Put exp(-beta (cost - lowest)) in the place of every cost, and zero where nothing is touched."""
+    ones = work.step[: costs.size]
+    for j in range(costs.size):
+        ones[j] = 1.0
+        costs[j] = min(beta * (costs[j] - lowest), 700.0)  # beyond, the power of two would leave its range
+    exponentials(costs, ones, -1.0, work.buffer, work.power_of_two)
+    power = work.power_of_two.view(np.float64)
+    for j in range(costs.size):
+        costs[j] = work.buffer[j] * power[j] if touched[j] else 0.0
+
+
+@kernel
+def sum_of_logs(values: Any) -> float:
+    """Sum of the logarithms, by one logarithm of a product as long as that stays in range."""
+    total, product = 0.0, 1.0
+    for j in range(values.size):
+        product *= values[j]
+        if not 1e-200 < product < 1e200:
+            total += np.log(product)
+            product = 1.0
+    return total + np.log(product)
 
 
 @kernel

@@ -92,7 +92,6 @@ def mark_touched(X: Any, weights: Any, touched: Any) -> None:
         i += 1
 
 
-@kernel
 def sweep(
     loss: Any,
     scheme: Any,
@@ -143,34 +142,40 @@ def propose(
     work: Any,
 ) -> int:
     """Fit a site and put the quotient of new and old site in its place, or say why not."""
+    # Sums of zero times a number are NaN if one of them is not finite; unlike branches, they vectorise.
+    improper, finite = 0, 0.0
     for j in range(size):
-        if not work.touched[j]:
-            work.site_shift[j] = 0.0
-            work.site_precision[j] = 0.0
+        touch = 1.0 if work.touched[j] else 0.0
+        work.site_shift[j] *= touch
+        work.site_precision[j] *= touch
         p = work.post_precision[j] - options.power * work.site_precision[j]
         r = work.post_shift[j] - options.power * work.site_shift[j]
-        if not (p > ROUNDING * abs(work.post_precision[j]) and np.isfinite(p) and np.isfinite(r)):
-            return IMPROPER_CAVITY
+        improper += not p > ROUNDING * abs(work.post_precision[j])
+        finite += 0.0 * p + 0.0 * r
         work.precision[j] = p
         work.mean[j] = r / p
+    if improper or np.isnan(finite):
+        return IMPROPER_CAVITY
     log_scale = scheme.fit(loss, rows, targets, weights, options.power * options.beta, size, work)
     scale = 1.0 / options.power
     log_scale *= scale
-    finite = np.isfinite(log_scale)
-    negative = False
+    negative, finite = 0, 0.0 * log_scale
     for j in range(size):
         r, p = scale * work.fit_shift[j], scale * work.fit_precision[j]
-        finite = finite and np.isfinite(r) and np.isfinite(p)
-        negative = negative or p < -_NEGLIGIBLE * work.precision[j]
-        if options.negative == FLOOR and work.touched[j] and p < _FLOOR_AT:
-            log_scale += 0.5 * (_FLOOR_AT - p) * work.mean[j] * work.mean[j]
-            p = _FLOOR_AT
+        finite += 0.0 * p + 0.0 * r
+        negative += p < -_NEGLIGIBLE * work.precision[j]
         work.fit_shift[j] = r - work.site_shift[j]
         work.fit_precision[j] = p - work.site_precision[j]
-    if not finite:
+    if np.isnan(finite):
         return NONFINITE
     if negative and options.negative == SKIP:
         return NEGATIVE
+    if options.negative == FLOOR:
+        for j in range(size):
+            p = work.fit_precision[j] + work.site_precision[j]
+            if work.touched[j] and p < _FLOOR_AT:
+                log_scale += 0.5 * (_FLOOR_AT - p) * work.mean[j] * work.mean[j]
+                work.fit_precision[j] = _FLOOR_AT - work.site_precision[j]
     work.change_scale[0] = log_scale - old_scale
     return ACCEPTED
 
@@ -190,12 +195,13 @@ def accept(
     """Make the change, halved as often as posterior and next cavity need; or leave all as it was."""
     share, change = options.damping, work.change_scale[0]
     for halving in range(_HALVINGS + 1):
-        proper = np.isfinite(counters[0] + share * change)
+        improper, finite = 0, 0.0 * (counters[0] + share * change)
         for j in range(size):
             p = work.post_precision[j] + share * work.fit_precision[j]
             r = work.post_shift[j] + share * work.fit_shift[j]
-            proper = proper and p > ROUNDING * records[work.coordinate[j], 2] and np.isfinite(p) and np.isfinite(r)
-        if proper:
+            improper += not p > ROUNDING * records[work.coordinate[j], 2]
+            finite += 0.0 * p + 0.0 * r
+        if not improper and not np.isnan(finite):
             for j in range(size):
                 records[work.coordinate[j], 0] = work.post_shift[j] + share * work.fit_shift[j]
                 records[work.coordinate[j], 1] = work.post_precision[j] + share * work.fit_precision[j]
@@ -211,7 +217,6 @@ def accept(
     return IMPROPER_POSTERIOR
 
 
-@kernel
 def survey(
     data: Any, weights: Any, cuts: Any, records: Any, counters: Any, starts: Any, touches: Any, work: Any
 ) -> None:
@@ -225,7 +230,6 @@ def survey(
             touches[work.coordinate[j]] += work.touched[j]
 
 
-@kernel
 def list_supports(
     data: Any, weights: Any, cuts: Any, records: Any, counters: Any, starts: Any, support: Any, work: Any
 ) -> None:
@@ -234,7 +238,8 @@ def list_supports(
         first, last = cuts[k], cuts[k + 1]
         w = weights[first:last] if weights.size else work.ones[: last - first]
         _, size = data.open(first, last, w, records, counters, work)
-        support[starts[k] : starts[k + 1]] = work.coordinate[:size]
+        for j in range(size):
+            support[starts[k] + j] = work.coordinate[j]
 
 
 open_method("open", 6)
