@@ -5,10 +5,18 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # A throwaway cache: a cached kernel does not notice that a loss in another file was edited.
 CACHE := $(VENV)/numba-cache
+# Where `make reproduce` writes its report.
+OUT ?= report
 
-.PHONY: test setup lint types layers pytest clean
+.PHONY: test reproduce bench setup lint types layers pytest clean
 
 test: lint types layers pytest
+
+reproduce: $(STAMP)
+	$(BIN)/cavity reproduce --out $(OUT)
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks --out bench-results
 
 setup: $(STAMP)
 

@@ -56,6 +56,7 @@ class Branching(NamedTuple):
 
 
 LOSSES = (losses.Logistic(), losses.Hinge(), losses.QuasiZeroOne(), losses.Squared(2.0), Asymmetric())
+assert {type(loss).__name__ for loss in LOSSES} >= set(losses.__all__)
 SCHEMES = (
     schemes.Laplace(),
     schemes.QuickLaplace(),

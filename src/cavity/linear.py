@@ -32,6 +32,7 @@ from cavity.kernels._sweep import (
     DenseData,
     Options,
     SparseData,
+    State,
     list_supports,
     survey,
     sweep,
@@ -139,9 +140,10 @@ class LinearRun:
         self.data, width, entries = _lower_data(factors)
         self.weights = np.empty(0) if factors.weights is None else factors.weights
         self.work = work_for(width, int(np.max(np.diff(factors.cuts))), entries)
-        self.records = np.zeros((prior.dim, 4))
-        self.records[:, 2], self.records[:, 3] = prior.precision, -1.0
-        self.counters = np.zeros(2)
+        records = np.zeros((prior.dim, 4))
+        records[:, 2] = prior.precision
+        # Places begin at one: zero, which the records hold, stands for never seen.
+        self.state = State(records, records.view(np.int64), np.zeros(1), np.ones(1, dtype=np.int64))
         self._set_posterior(prior)
         self.beta = settings.temperature.beta(0)
         self.store = self._make_store()
@@ -150,7 +152,7 @@ class LinearRun:
     @property
     def posterior(self) -> FactorialGaussian:
         """The posterior as a value."""
-        return FactorialGaussian(self.counters[0], self.records[:, 0], self.records[:, 1])
+        return FactorialGaussian(self.state.scale[0], self.state.records[:, 0], self.state.records[:, 1])
 
     @property
     def has_settled(self) -> bool:
@@ -179,8 +181,7 @@ class LinearRun:
                 self.factors.targets,
                 self.weights,
                 self.factors.cuts,
-                self.records,
-                self.counters,
+                self.state,
                 self.store,
                 visits,
                 following,
@@ -206,8 +207,8 @@ class LinearRun:
                 self.ledger.refuse(k, _REFUSALS[outcome])
 
     def _set_posterior(self, posterior: FactorialGaussian) -> None:
-        self.records[:, 0], self.records[:, 1] = posterior.shift, posterior.precision
-        self.counters[0] = posterior.log_scale
+        self.state.records[:, 0], self.state.records[:, 1] = posterior.shift, posterior.precision
+        self.state.scale[0] = posterior.log_scale
 
     def _make_store(self) -> Any:
         none = np.empty(0)
@@ -225,7 +226,7 @@ class LinearRun:
         """Where every batch's coordinates begin, which they are (none listed: all), and how often each is touched."""
         f, starts = self.factors, np.zeros(len(self.factors) + 1, dtype=np.int64)
         touches, support = np.zeros(f.dim), np.empty(0, dtype=np.int64)
-        arguments = (self.data, self.weights, f.cuts, self.records, self.counters, starts)
+        arguments = (self.data, self.weights, f.cuts, self.state, starts)
         entry(survey)(*arguments, touches, self.work)
         if sparse.issparse(f.X):
             support = np.empty(starts[-1], dtype=np.int64)

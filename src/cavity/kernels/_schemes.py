@@ -100,12 +100,16 @@ class VariationalQuadrature(NamedTuple):
         gamma = spread_of(self.spread, work.touched[:size])
         for j in range(size):
             steps[j] = gamma / np.sqrt(precision[j])
-        value = rows.star(loss, targets, weights, mean, steps, work)
-        shift, width = work.fit_shift[:size], work.fit_precision[:size]
+        total = rows.star(loss, targets, weights, mean, steps, work)
+        shift, width, up, down = work.fit_shift[:size], work.fit_precision[:size], work.up[:size], work.down[:size]
         for j in range(size):
-            shift[j] = (work.up[j] - work.down[j]) / (2.0 * steps[j])
-            width[j] = (work.up[j] + work.down[j]) / (steps[j] * steps[j])
-        return expand(value, mean, shift, width, beta)
+            inverse = 1.0 / steps[j]
+            slope = 0.5 * (up[j] - down[j]) * inverse
+            curvature = (up[j] + down[j]) * (inverse * inverse)
+            total += (0.5 * curvature * mean[j] - slope) * mean[j]
+            shift[j] = beta * (curvature * mean[j] - slope)
+            width[j] = beta * curvature
+        return -beta * total
 
 
 class GaussQuadrature(NamedTuple):

@@ -31,47 +31,55 @@ class Options(NamedTuple):
     negative: int
 
 
+class State(NamedTuple):
+    """The posterior. ``records[j]`` holds its shift and precision, the precision of the prior, and a place.
+
+    ``places`` are the same records read as whole numbers: the fourth says where a coordinate stands in the batch at
+    hand, counted from ``cursor[0]``. ``scale[0]`` is the log scale.
+    """
+
+    records: Any
+    places: Any
+    scale: Any
+    cursor: Any
+
+
 class DenseData(NamedTuple):
     """A C-ordered matrix."""
 
     entries: Any
 
-    def open(self, first: int, last: int, weights: Any, records: Any, counters: Any, work: Any) -> tuple[Any, int]:
+    def open(self, first: int, last: int, weights: Any, state: Any, work: Any) -> tuple[Any, int]:
         """Rows of a batch; every coordinate is local, and those without a non-zero are marked."""
         X = self.entries
-        d = X.shape[1]
         mark_touched(X[first:last], weights, work.touched)
-        return DenseRows(X[first:last]), d
+        return DenseRows(X[first:last]), X.shape[1]
 
 
 class SparseData(NamedTuple):
-    """A CSR matrix. The fourth column of a record says where its coordinate stands in the batch at hand."""
+    """A CSR matrix without stored zeros."""
 
     data: Any
     indices: Any
     starts: Any
 
-    def open(self, first: int, last: int, weights: Any, records: Any, counters: Any, work: Any) -> tuple[Any, int]:
-        """Rows of a batch; coordinates are numbered as they first appear."""
-        base, size = counters[1], 0
+    def open(self, first: int, last: int, weights: Any, state: Any, work: Any) -> tuple[Any, int]:
+        """Rows of a batch; coordinates are numbered as they first appear. No branches but for idle rows."""
+        base, size = state.cursor[0], 0
         begin, end = self.starts[first], self.starts[last]
+        places, coordinate, local = state.places, work.coordinate, work.local
         for i in range(first, last):
-            live = weights[i - first] > 0.0
-            for e in range(self.starts[i], self.starts[i + 1]):
-                if live and self.data[e] != 0.0:
+            if weights[i - first] > 0.0:
+                for e in range(self.starts[i], self.starts[i + 1]):
                     j = self.indices[e]
-                    place = records[j, 3] - base
-                    if place < 0.0:
-                        records[j, 3] = base + size
-                        work.coordinate[size] = j
-                        work.local[e - begin] = size
-                        size += 1
-                    else:
-                        work.local[e - begin] = np.int32(place)
-                else:
-                    work.local[e - begin] = 0  # an entry of no consequence
-        counters[1] = base + size
-        return SparseRows(self.data[begin:end], work.local[: end - begin], self.starts[first : last + 1]), size
+                    place = places[j, 3] - base
+                    place = size if place < 0 else place
+                    places[j, 3] = base + place
+                    coordinate[size] = j
+                    local[e - begin] = place
+                    size += place == size
+        state.cursor[0] = base + size
+        return SparseRows(self.data[begin:end], local[: end - begin], self.starts[first : last + 1]), size
 
 
 @kernel
@@ -99,8 +107,7 @@ def sweep(
     targets: Any,
     weights: Any,
     cuts: Any,
-    records: Any,
-    counters: Any,
+    state: Any,
     store: Any,
     order: Any,
     following: Any,
@@ -111,52 +118,50 @@ def sweep(
     """Visit the batches in order; ``following`` names the batch visited after each.
 
     Batch ``k`` has the rows ``cuts[k]`` to ``cuts[k + 1]``.
-
-    ``records[j]`` holds shift and precision of the posterior, the precision of the prior, and a place; ``counters``
-    the posterior's log scale and the next free place.
     """
     for visit in range(order.size):
         k = order[visit]
         first, last = cuts[k], cuts[k + 1]
         w = weights[first:last] if weights.size else work.ones[: last - first]
-        rows, size = data.open(first, last, w, records, counters, work)
+        rows, size = data.open(first, last, w, state, work)
         old_scale = store.load(k, size, work)
-        for j in range(size):
-            work.post_shift[j] = records[work.coordinate[j], 0]
-            work.post_precision[j] = records[work.coordinate[j], 1]
-        outcomes[visit] = propose(loss, scheme, rows, targets[first:last], w, size, options, old_scale, work)
-        if outcomes[visit] == ACCEPTED:
-            outcomes[visit] = accept(store, k, following[visit], size, options, old_scale, records, counters, work)
+        outcome = IMPROPER_CAVITY
+        if form_cavity(size, options.power, state.records, work):
+            log_scale = scheme.fit(loss, rows, targets[first:last], w, options.power * options.beta, size, work)
+            outcome = propose(size, options, log_scale, old_scale, work)
+        if outcome == ACCEPTED:
+            outcome = accept(store, k, following[visit], size, options, old_scale, state, work)
+        outcomes[visit] = outcome
 
 
 @kernel
-def propose(
-    loss: Any,
-    scheme: Any,
-    rows: Any,
-    targets: Any,
-    weights: Any,
-    size: int,
-    options: Any,
-    old_scale: float,
-    work: Any,
-) -> int:
-    """Fit a site and put the quotient of new and old site in its place, or say why not."""
-    # Sums of zero times a number are NaN if one of them is not finite; unlike branches, they vectorise.
+def form_cavity(size: int, power: float, records: Any, work: Any) -> bool:
+    """Take a power of the site out of the posterior; whether what is left is proper.
+
+    Sums of zero times a number are NaN if one of them is not finite; unlike branches, they vectorise.
+    """
     improper, finite = 0, 0.0
+    for j in range(size):
+        c = work.coordinate[j]
+        work.post_shift[j] = records[c, 0]
+        work.post_precision[j] = records[c, 1]
+        work.prior_precision[j] = records[c, 2]
     for j in range(size):
         touch = 1.0 if work.touched[j] else 0.0
         work.site_shift[j] *= touch
         work.site_precision[j] *= touch
-        p = work.post_precision[j] - options.power * work.site_precision[j]
-        r = work.post_shift[j] - options.power * work.site_shift[j]
+        p = work.post_precision[j] - power * work.site_precision[j]
+        r = work.post_shift[j] - power * work.site_shift[j]
         improper += not p > ROUNDING * abs(work.post_precision[j])
         finite += 0.0 * p + 0.0 * r
         work.precision[j] = p
         work.mean[j] = r / p
-    if improper or np.isnan(finite):
-        return IMPROPER_CAVITY
-    log_scale = scheme.fit(loss, rows, targets, weights, options.power * options.beta, size, work)
+    return improper == 0 and not np.isnan(finite)
+
+
+@kernel
+def propose(size: int, options: Any, log_scale: float, old_scale: float, work: Any) -> int:
+    """Put the quotient of the fitted and the old site in the place of the fitted one, or say why not."""
     scale = 1.0 / options.power
     log_scale *= scale
     negative, finite = 0, 0.0 * log_scale
@@ -181,33 +186,24 @@ def propose(
 
 
 @kernel
-def accept(
-    store: Any,
-    k: int,
-    following: int,
-    size: int,
-    options: Any,
-    old_scale: float,
-    records: Any,
-    counters: Any,
-    work: Any,
-) -> int:
+def accept(store: Any, k: int, following: int, size: int, options: Any, old_scale: float, state: Any, work: Any) -> int:
     """Make the change, halved as often as posterior and next cavity need; or leave all as it was."""
-    share, change = options.damping, work.change_scale[0]
+    records, share, change = state.records, options.damping, work.change_scale[0]
     for halving in range(_HALVINGS + 1):
-        improper, finite = 0, 0.0 * (counters[0] + share * change)
+        improper, finite = 0, 0.0 * (state.scale[0] + share * change)
         for j in range(size):
             p = work.post_precision[j] + share * work.fit_precision[j]
             r = work.post_shift[j] + share * work.fit_shift[j]
-            improper += not p > ROUNDING * records[work.coordinate[j], 2]
+            improper += not p > ROUNDING * work.prior_precision[j]
             finite += 0.0 * p + 0.0 * r
         if not improper and not np.isnan(finite):
             for j in range(size):
-                records[work.coordinate[j], 0] = work.post_shift[j] + share * work.fit_shift[j]
-                records[work.coordinate[j], 1] = work.post_precision[j] + share * work.fit_precision[j]
+                c = work.coordinate[j]
+                records[c, 0] = work.post_shift[j] + share * work.fit_shift[j]
+                records[c, 1] = work.post_precision[j] + share * work.fit_precision[j]
             store.add(k, size, share, change, work)
             if store.next_is_proper(following, options.power, records):
-                counters[0] += share * change
+                state.scale[0] += share * change
                 return DAMPED if halving else ACCEPTED
             store.restore(k, size, old_scale, work)
             for j in range(size):
@@ -217,29 +213,25 @@ def accept(
     return IMPROPER_POSTERIOR
 
 
-def survey(
-    data: Any, weights: Any, cuts: Any, records: Any, counters: Any, starts: Any, touches: Any, work: Any
-) -> None:
+def survey(data: Any, weights: Any, cuts: Any, state: Any, starts: Any, touches: Any, work: Any) -> None:
     """Count local coordinates of every batch, summed up, into ``starts``; and for every coordinate its batches."""
     for k in range(starts.size - 1):
         first, last = cuts[k], cuts[k + 1]
         w = weights[first:last] if weights.size else work.ones[: last - first]
-        _, size = data.open(first, last, w, records, counters, work)
+        _, size = data.open(first, last, w, state, work)
         starts[k + 1] = starts[k] + size
         for j in range(size):
             touches[work.coordinate[j]] += work.touched[j]
 
 
-def list_supports(
-    data: Any, weights: Any, cuts: Any, records: Any, counters: Any, starts: Any, support: Any, work: Any
-) -> None:
+def list_supports(data: Any, weights: Any, cuts: Any, state: Any, starts: Any, support: Any, work: Any) -> None:
     """Write the coordinates of every batch into ``support``."""
     for k in range(starts.size - 1):
         first, last = cuts[k], cuts[k + 1]
         w = weights[first:last] if weights.size else work.ones[: last - first]
-        _, size = data.open(first, last, w, records, counters, work)
+        _, size = data.open(first, last, w, state, work)
         for j in range(size):
             support[starts[k] + j] = work.coordinate[j]
 
 
-open_method("open", 6)
+open_method("open", 5)

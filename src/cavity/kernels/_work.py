@@ -10,7 +10,7 @@ import numpy as np
 class Work(NamedTuple):
     """Arrays over the coordinates that a mini-batch touches, and arrays over its rows."""
 
-    coordinate: Any  # global number of every local coordinate
+    coordinate: Any  # global number of every local coordinate, and room for one more
     touched: Any  # whether a local coordinate has a non-zero in the batch
     local: Any  # local coordinate of every stored entry (sparse rows only)
     power_of_two: Any
@@ -18,6 +18,7 @@ class Work(NamedTuple):
     conjugate: Any
     post_shift: Any
     post_precision: Any
+    prior_precision: Any
     site_shift: Any
     site_precision: Any
     mean: Any
@@ -40,12 +41,12 @@ def work_for(width: int, batch: int, entries: int) -> Work:
     rows = np.zeros((4, batch))
     rows[0] = 1.0
     return Work(
-        np.arange(width, dtype=np.int64),
+        np.arange(width + 1, dtype=np.int32),
         np.ones(width, dtype=np.bool_),
         np.zeros(entries, dtype=np.int32),
         np.zeros(width, dtype=np.int64),
         np.zeros(1),
         np.zeros((4, width)),
-        *np.zeros((13, width)),
+        *np.zeros((14, width)),
         *rows,
     )
