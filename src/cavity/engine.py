@@ -147,7 +147,7 @@ class _Run:
     @property
     def has_settled(self) -> bool:
         """Whether the last loop changed little, refused nothing and was at the final temperature."""
-        return settings_are_final(self.settings, self.beta) and self.ledger.has_settled(self.settings.tol)
+        return self.ledger.has_settled(self.settings.tol) and temperature_is_final(self.settings, self.ledger.loops)
 
     def begin_loop(self, loop: int) -> None:
         """Move to the loop's temperature, and multiply the posterior up anew against drift of rounding."""
@@ -217,9 +217,10 @@ class _Run:
         return Refusal.IMPROPER_POSTERIOR
 
 
-def settings_are_final(settings: Settings, beta: float) -> bool:
-    """Whether the inverse temperature will not change any more."""
-    return settings.temperature.beta(settings.loops - 1) == beta
+def temperature_is_final(settings: Settings, loops: int) -> bool:
+    """Whether the inverse temperature will not change any more after so many loops."""
+    now = settings.temperature.beta(loops - 1)
+    return all(settings.temperature.beta(loop) == now for loop in range(loops, settings.loops))
 
 
 def distance(before: FactorialGaussian, after: FactorialGaussian) -> float:

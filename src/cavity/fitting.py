@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import TextIO
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +13,8 @@ from cavity import schedules, schemes
 from cavity.engine import FactorError, Negative, Settings, SiteMode, Update, run
 from cavity.factors import Factor, LinearBatches, LinearFactor
 from cavity.gaussian import FactorialGaussian
-from cavity.result import Result
+from cavity.progress import ProgressBar
+from cavity.result import Ledger, Result
 from cavity.schedules import Order, Temperature
 from cavity.schemes._protocol import Scheme
 
@@ -108,43 +107,50 @@ def fit(
     """
     chosen = schemes.resolve(scheme)
     settings = _settings(loops, sites, beta, power, damping, order, seed, negative, tol, len(factors))
-    batches = _as_batches(factors)
-    _check_problem(factors if batches is None else batches, prior, chosen)
-    bar = _Bar(settings.loops * len(settings.order.visits(len(factors), 0)), sys.stderr) if progress else None
-    reason = "" if compiled is False else _why_plain(batches, chosen, settings, callback)
+    if not prior.is_proper:
+        raise ValueError(
+            "prior must be proper, with a positive finite variance everywhere; "
+            "build it with FactorialGaussian.from_moments(mean, variance)"
+        )
+    reason = "" if compiled is False else _why_plain(factors, chosen, settings, callback)
     if compiled and reason:
         raise ValueError(f"compiled=True is not possible: {reason}; leave compiled out for the plain engine")
-    if batches is not None and not reason and compiled is not False:
-        linear = import_module("cavity.linear")
-        try:
-            return linear.run(batches, prior, chosen, settings, bar and bar.after_loop)  # type: ignore[no-any-return]
-        except linear.NotCompilableError as error:
-            if compiled:
-                raise
-            warnings.warn(f"{error}; running the plain engine, which is slower", UserWarning, stacklevel=2)
-    return run(factors, prior, chosen, settings, bar.before(callback) if bar else callback)
+    with ProgressBar(settings.loops * len(settings.order.visits(len(factors), 0)), progress) as bar:
+        if compiled is not False and not reason:
+            linear = import_module("cavity.linear")
+            batches = factors if isinstance(factors, LinearBatches) else LinearBatches.stack(factors)  # type: ignore[arg-type]
+            _check_batches(batches, prior)
+            try:
+                return linear.run(batches, prior, chosen, settings, bar.after_loop)  # type: ignore[no-any-return]
+            except linear.NotCompilableError as error:
+                if compiled:
+                    raise
+                warnings.warn(f"{error}; running the plain engine, which is slower", UserWarning, stacklevel=2)
+        _check_factors(factors, prior, chosen)
 
+        def after_visit(update: Update) -> None:
+            bar.after_visit(update.loop)
+            if callback is not None:
+                callback(update)
 
-def _as_batches(factors: Sequence[Factor]) -> LinearBatches | None:
-    """Linear factors of one loss as one data set, or None."""
-    if isinstance(factors, LinearBatches):
-        return factors
-    linear = [factor for factor in factors if isinstance(factor, LinearFactor)]
-    if len(linear) < len(factors) or any(f.loss != linear[0].loss or f.dim != linear[0].dim for f in linear):
-        return None
-    return LinearBatches.stack(linear)
+        return run(factors, prior, chosen, settings, after_visit)
 
 
 def _why_plain(
-    batches: LinearBatches | None, scheme: Scheme, settings: Settings, callback: Callable[[Update], object] | None
+    factors: Sequence[Factor], scheme: Scheme, settings: Settings, callback: Callable[[Update], object] | None
 ) -> str:
     """Say why compiled loops cannot serve this run; empty if they can."""
-    if batches is None:
-        return "the factors are not linear factors of one loss"
+    if isinstance(factors, LinearBatches):
+        loss = factors.loss
+    else:
+        linear = [factor for factor in factors if isinstance(factor, LinearFactor)]
+        if len(linear) < len(factors) or any(f.loss != linear[0].loss or f.dim != linear[0].dim for f in linear):
+            return "the factors are not linear factors of one loss"
+        loss = linear[0].loss
     if callback is not None:
         return "a callback needs to see every visit"
     # Numba is loaded when it is first needed: importing cavity stays quick.
-    reason: str = import_module("cavity.linear").why_not(batches, scheme, settings)
+    reason: str = import_module("cavity.linear").why_not(loss, scheme, settings)
     return reason
 
 
@@ -189,70 +195,36 @@ def _settings(
     return Settings(int(loops), sites, temperature, visiting, float(power), float(damping), negative, float(tol))
 
 
-def _check_problem(factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme) -> None:
+def _check_factors(factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme) -> None:
     """Refuse what cannot work, before anything is computed."""
-    if not prior.is_proper:
-        raise ValueError(
-            "prior must be proper, with a positive finite variance everywhere; "
-            "build it with FactorialGaussian.from_moments(mean, variance)"
-        )
-    if isinstance(factors, LinearBatches):
-        _check_batches(factors, prior, scheme)
-        return
     start = prior.mean
     for k, factor in enumerate(factors):
         if factor.dim != prior.dim:
             raise ValueError(f"factor {k} has {factor.dim} coordinates, but the prior has {prior.dim}")
         scheme.check(factor)
         point = start if factor.coordinates is None else start[factor.coordinates]
-        with np.errstate(all="ignore"):
-            cost = factor.cost(point[None])[0]
+        try:
+            with np.errstate(all="ignore"):
+                cost = factor.cost(point[None])[0]
+        except Exception as error:
+            nothing = Ledger()
+            raise FactorError(k, Result(prior, (), nothing.status(False, False), nothing.trace()), error) from error
         if np.isnan(cost):
             raise ValueError(_NAN_AT_START.format(k))
 
 
-def _check_batches(factors: LinearBatches, prior: FactorialGaussian, scheme: Scheme) -> None:
-    """Do the same for a whole data set at once."""
+def _check_batches(factors: LinearBatches, prior: FactorialGaussian) -> None:
+    """Do the same for a whole data set at once; the schemes that are compiled serve every linear factor."""
     if factors.dim != prior.dim:
         raise ValueError(f"X has {factors.dim} columns, but the prior has {prior.dim} coordinates")
-    scheme.check(factors[0])
     with np.errstate(all="ignore"):
-        if factors.loss.targets == "signs" and not np.any(prior.mean):
-            losses = factors.loss.value(factors.targets[:1] * [1.0, -1.0], np.zeros(2))
-        else:
-            losses = factors.losses(prior.mean)
+        at_zero = factors.loss.value(np.array([1.0, -1.0]), np.zeros(2))
+        if factors.loss.targets == "signs" and not np.any(prior.mean) and not np.any(np.isnan(at_zero)):
+            return  # every prediction is zero, and two labels tell as much as all of them
+        losses = factors.losses(prior.mean)
     if np.any(np.isnan(losses)):
         row = np.flatnonzero(np.isnan(losses))[0]
         raise ValueError(_NAN_AT_START.format(np.searchsorted(factors.cuts, row, side="right") - 1))
-
-
-class _Bar:
-    """A progress bar on a stream."""
-
-    def __init__(self, total: int, stream: TextIO) -> None:
-        self._total, self._stream, self._done, self._shown = total, stream, 0, -1
-
-    def after_loop(self, loop: int, updates: int) -> None:
-        """Show that a loop is done."""
-        self._show(loop, updates)
-
-    def before(self, callback: Callable[[Update], object] | None) -> Callable[[Update], object]:
-        """Show every visit, then go on to the user's callback."""
-
-        def tick(update: Update) -> None:
-            self._show(update.loop, self._done + 1)
-            if callback is not None:
-                callback(update)
-
-        return tick
-
-    def _show(self, loop: int, done: int) -> None:
-        self._done = done
-        share = 40 * done // self._total
-        if share != self._shown:
-            self._shown = share
-            self._stream.write(f"\rloop {loop + 1} [{'#' * share:<40s}] {done}/{self._total} updates ")
-            self._stream.flush()
 
 
 __all__ = ["FactorError", "fit"]

@@ -14,7 +14,7 @@ from numba.core.errors import NumbaError
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cavity.engine import Settings, distance, settings_are_final, visits_with_next
+from cavity.engine import Settings, distance, temperature_is_final, visits_with_next
 from cavity.factors import LinearBatches
 from cavity.gaussian import FactorialGaussian
 from cavity.kernels import _schemes as compiled
@@ -94,10 +94,10 @@ def _spread(rule: Rule) -> float | None:
     return named[rule.spread] if isinstance(rule.spread, str) else float(rule.spread)
 
 
-def why_not(factors: LinearBatches, scheme: object, settings: Settings) -> str:
+def why_not(loss: object, scheme: object, settings: Settings) -> str:
     """Say why no kernel serves this run; empty if one does."""
-    if not isinstance(factors.loss, tuple):
-        return f"the loss {type(factors.loss).__name__} is not a NamedTuple"
+    if not isinstance(loss, tuple):
+        return f"the loss {type(loss).__name__} is not a NamedTuple"
     if settings.sites == "averaged":
         return "sites='averaged' has no compiled form"
     if lower(scheme) is None:
@@ -157,7 +157,7 @@ class LinearRun:
     @property
     def has_settled(self) -> bool:
         """Whether the last loop changed little, refused nothing and was at the final temperature."""
-        return settings_are_final(self.settings, self.beta) and self.ledger.has_settled(self.settings.tol)
+        return self.ledger.has_settled(self.settings.tol) and temperature_is_final(self.settings, self.ledger.loops)
 
     def loop(self, loop: int) -> None:
         """Visit every batch of a loop."""

@@ -15,7 +15,7 @@ __all__ = ["Hinge", "Logistic", "QuasiZeroOne", "Squared"]
 
 
 class Loss(Protocol):
-    """What is asked of a loss. ``y`` and ``z`` are arrays of one shape, or two numbers."""
+    """What is asked of a loss. ``y`` and ``z`` are arrays that broadcast, or two numbers."""
 
     @property
     def targets(self) -> str:
@@ -133,12 +133,14 @@ class QuasiZeroOne(NamedTuple):
     def value(self, y: Any, z: Any) -> Any:
         """Loss at ``z``."""
         a = y * z
-        return np.maximum(np.minimum(1.0 - self.epsilon * a, 1.0 - a * (1.0 / self.epsilon)), 0.0)
+        descent = np.minimum(np.maximum(a, 0.0), self.epsilon) * (1.0 / self.epsilon)
+        return 1.0 - descent + self.epsilon * np.maximum(-a, 0.0)
 
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
         """Value, slope and curvature at ``z``."""
         a = y * z
-        v = np.maximum(np.minimum(1.0 - self.epsilon * a, 1.0 - a * (1.0 / self.epsilon)), 0.0)
+        descent = np.minimum(np.maximum(a, 0.0), self.epsilon) * (1.0 / self.epsilon)
+        v = 1.0 - descent + self.epsilon * np.maximum(-a, 0.0)
         below, above = 0.5 - 0.5 * np.sign(a), 0.5 + 0.5 * np.sign(a - self.epsilon)
         return v, -y * (self.epsilon * below + (1.0 - below - above) / self.epsilon), 0.0 * a
 

@@ -123,7 +123,7 @@ class GaussHermite:
         w = w / w.sum()
         nodes = np.array(list(product(x, repeat=dim)))
         weights = np.array(list(product(w, repeat=dim))).prod(axis=1)
-        return NodeSet(nodes.reshape(-1, dim), weights)
+        return NodeSet(nodes.reshape(len(weights), dim), weights)
 
 
 @dataclass(frozen=True, slots=True)

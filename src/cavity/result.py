@@ -126,6 +126,11 @@ class Ledger:
         """Close a loop that changed the posterior by so much."""
         self._changes.append(change)
 
+    @property
+    def loops(self) -> int:
+        """Number of loops closed."""
+        return len(self._changes)
+
     def has_settled(self, tol: float) -> bool:
         """Whether the last loop changed less and refused nothing."""
         return bool(self._changes) and self._changes[-1] < tol and not self._of_loop

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal
 
@@ -56,6 +56,7 @@ class CostFactor:
     vectorized: bool = False
     differentiate: Literal["differences", "jax"] = "differences"
     step: float | None = None
+    _evaluate: Callable[[FloatArray], Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not callable(self.cost_function):
@@ -68,8 +69,10 @@ class CostFactor:
             object.__setattr__(self, "coordinates", _checked_coordinates(self.coordinates, self.dim))
         if self.differentiate not in ("differences", "jax"):
             raise ValueError(f"differentiate must be 'differences' or 'jax', got {self.differentiate!r}")
+        object.__setattr__(self, "_evaluate", self.cost_function)
         if self.differentiate == "jax":
-            gradient, curvature = _jax_derivatives(self.cost_function, self.vectorized)
+            evaluate, gradient, curvature = _in_jax(self.cost_function, self.vectorized)
+            object.__setattr__(self, "_evaluate", evaluate)
             object.__setattr__(self, "gradient", self.gradient or gradient)
             object.__setattr__(self, "curvature", self.curvature or curvature)
 
@@ -81,9 +84,9 @@ class CostFactor:
     def cost(self, points: FloatArray) -> FloatArray:
         """Cost at points, one call each unless vectorised."""
         if self.vectorized:
-            values = np.asarray(self.cost_function(points), dtype=np.float64)
+            values = np.asarray(self._evaluate(points), dtype=np.float64)
         else:
-            values = np.array([self._scalar(self.cost_function(p)) for p in points], dtype=np.float64)
+            values = np.array([self._scalar(self._evaluate(p)) for p in points], dtype=np.float64)
         if values.shape != (len(points),):
             raise ValueError(
                 f"a vectorized cost must return one number a point, shape ({len(points)},), got {values.shape}"
@@ -174,6 +177,7 @@ class CostFactor:
 
 def _checked_coordinates(coordinates: ArrayLike, dim: int) -> NDArray[np.intp]:
     array = np.asarray(coordinates)
+    array = array.astype(np.intp) if array.size == 0 else array
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer) or np.any(np.diff(array) <= 0):
         raise ValueError(f"coordinates must be increasing whole numbers, got {coordinates!r}")
     if array.size and (array[0] < 0 or array[-1] >= dim):
@@ -181,10 +185,8 @@ def _checked_coordinates(coordinates: ArrayLike, dim: int) -> NDArray[np.intp]:
     return array.astype(np.intp)
 
 
-def _jax_derivatives(
-    cost: Callable[..., Any], vectorized: bool
-) -> tuple[Callable[[FloatArray], FloatArray], Callable[[FloatArray], FloatArray]]:
-    """Gradient and diagonal of the Hessian in double precision, by JAX."""
+def _in_jax(cost: Callable[..., Any], vectorized: bool) -> tuple[Callable[[FloatArray], FloatArray], ...]:
+    """Cost, gradient and diagonal of the Hessian in double precision, by JAX."""
     try:
         jax = import_module("jax")
     except ImportError as error:
@@ -202,4 +204,8 @@ def _jax_derivatives(
         with jax.enable_x64(True):
             return np.asarray(function(jax.numpy.asarray(point)), dtype=np.float64)
 
-    return lambda point: in_double(gradient, point), lambda point: np.diag(in_double(hessian, point))
+    return (
+        lambda points: in_double(cost, points),
+        lambda point: in_double(gradient, point),
+        lambda point: np.diag(in_double(hessian, point)),
+    )

@@ -237,7 +237,7 @@ def checked_data(
     targets = np.asarray(y)
     if targets.shape != (X.shape[0],):
         raise ValueError(f"targets must be one number a row, shape ({X.shape[0]},), got {targets.shape}")
-    if not (np.issubdtype(targets.dtype, np.number) or targets.dtype == bool):
+    if np.iscomplexobj(targets) or not (np.issubdtype(targets.dtype, np.number) or targets.dtype == bool):
         raise ValueError(f"targets must be numbers, got {targets.dtype}; encode the classes as -1 and +1")
     targets = targets.astype(np.float64, copy=False)
     if not np.all(np.isfinite(targets)):
@@ -258,6 +258,8 @@ def checked_data(
 
 
 def _checked_rows(X: Any) -> Any:
+    if np.iscomplexobj(X):
+        raise ValueError(f"X must hold real numbers, got {X.dtype if hasattr(X, 'dtype') else 'complex'}")
     if sparse.issparse(X):
         X = sparse.csr_array(X)
         if not X.has_canonical_format or np.count_nonzero(X.data) < X.nnz:
@@ -268,7 +270,7 @@ def _checked_rows(X: Any) -> Any:
         entries = X.data
     else:
         X = np.asarray(X)
-        if np.iscomplexobj(X) or not (np.issubdtype(X.dtype, np.number) or X.dtype == bool):
+        if not (np.issubdtype(X.dtype, np.number) or X.dtype == bool):
             raise ValueError(f"X must hold real numbers, got {X.dtype}")
         X = X if X.dtype in (np.float64, np.float32) else X.astype(np.float64)
         entries = X
