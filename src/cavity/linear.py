@@ -19,6 +19,7 @@ from cavity.factors import LinearBatches
 from cavity.gaussian import FactorialGaussian
 from cavity.kernels import _schemes as compiled
 from cavity.kernels._bridge import entry
+from cavity.kernels._single import posterior_and_scratch, single_star, single_taylor
 from cavity.kernels._store import NONE, OWN, TIED, Store
 from cavity.kernels._sweep import (
     DAMPED,
@@ -114,7 +115,7 @@ def run(
 ) -> Result:
     """Run EP from the prior until it settles or its loops are used up; equal to `engine.run`."""
     try:
-        state = LinearRun(factors, prior, scheme, settings)
+        state = _run_class(factors, scheme, settings)(factors, prior, scheme, settings)
         state.loop(0)
     except NumbaError as error:
         raise NotCompilableError(
@@ -136,18 +137,22 @@ class LinearRun:
 
     def __init__(self, factors: LinearBatches, prior: FactorialGaussian, scheme: object, settings: Settings) -> None:
         self.factors, self.prior, self.settings = factors, prior, settings
-        self.scheme = lower(scheme)
-        self.data, width, entries = _lower_data(factors)
+        self.scheme: Any = lower(scheme)
+        self.data, self.width, self.entries = _lower_data(factors)
         self.weights = np.empty(0) if factors.weights is None else factors.weights
-        self.work = work_for(width, int(np.max(np.diff(factors.cuts))), entries)
-        records = np.zeros((prior.dim, 4))
-        records[:, 2] = prior.precision
-        # Places begin at one: zero, which the records hold, stands for never seen.
-        self.state = State(records, records.view(np.int64), np.zeros(1), np.ones(1, dtype=np.int64))
-        self._set_posterior(prior)
+        self.rows = int(np.max(np.diff(factors.cuts)))
         self.beta = settings.temperature.beta(0)
-        self.store = self._make_store()
         self.ledger = Ledger()
+        self._allocate()
+
+    def _allocate(self) -> None:
+        self.work: Any = work_for(self.width, self.rows, self.entries)
+        records = np.zeros((self.prior.dim, 4))
+        records[:, 2] = self.prior.precision
+        # Places begin at one: zero, which the records hold, stands for never seen.
+        self.state: Any = State(records, records.view(np.int64), np.zeros(1), np.ones(1, dtype=np.int64))
+        self._set_posterior(self.prior)
+        self.store = self._make_store()
 
     @property
     def posterior(self) -> FactorialGaussian:
@@ -173,24 +178,16 @@ class LinearRun:
         visits, following = visits_with_next(s, len(self.factors), loop)
         outcomes = np.zeros(visits.size, dtype=np.int8)
         options = Options(beta, s.power, s.damping, _POLICIES[s.negative])
-        with np.errstate(all="ignore"):
-            entry(sweep, type(self.factors.loss))(
-                self.factors.loss,
-                self.scheme,
-                self.data,
-                self.factors.targets,
-                self.weights,
-                self.factors.cuts,
-                self.state,
-                self.store,
-                visits,
-                following,
-                options,
-                outcomes,
-                self.work,
-            )
+        self._sweep(visits, following, options, outcomes)
         self._note(visits, outcomes)
         self.ledger.end_loop(distance(before, self.posterior))
+
+    def _sweep(self, visits: Any, following: Any, options: Options, outcomes: Any) -> None:
+        f = self.factors
+        data = (self.data, f.targets, self.weights, f.cuts)
+        entry(sweep, type(f.loss))(
+            f.loss, self.scheme, *data, self.state, self.store, visits, following, options, outcomes, self.work
+        )
 
     def result(self) -> Result:
         """Everything so far as a value."""
@@ -264,6 +261,34 @@ class LinearRun:
         if self.settings.sites == "tied":
             return (FactorialGaussian(s.scales[0], s.shifts, s.precisions),)
         return StoredSites(self.factors, s)
+
+
+class SparsePass(LinearRun):
+    """A single pass over sparse rows that keeps no site, for the schemes that have a form of their own for it."""
+
+    def _allocate(self) -> None:
+        p = self.prior
+        self.state, self.work = posterior_and_scratch(
+            p.mean, p.precision, p.log_scale, self.width, self.entries, self.rows
+        )
+
+    @property
+    def posterior(self) -> FactorialGaussian:
+        """The posterior as a value."""
+        return FactorialGaussian(self.state.scale[0], self.state.mean * self.state.precision, self.state.precision)
+
+    def _sweep(self, visits: Any, following: Any, options: Options, outcomes: Any) -> None:
+        f = self.factors
+        arguments = (self.data, f.targets, self.weights, f.cuts, self.state, visits, options, outcomes, self.work)
+        if isinstance(self.scheme, compiled.VariationalQuadrature):
+            entry(single_star, type(f.loss))(f.loss, self.scheme.spread, *arguments)
+        else:
+            entry(single_taylor, type(f.loss))(f.loss, self.scheme.by_slope, *arguments)
+
+
+def _run_class(factors: LinearBatches, scheme: object, settings: Settings) -> type[LinearRun]:
+    special = isinstance(lower(scheme), compiled.QuickLaplace | compiled.VariationalQuadrature)
+    return SparsePass if settings.sites == "none" and special and sparse.issparse(factors.X) else LinearRun
 
 
 class StoredSites(Sequence[FactorialGaussian]):

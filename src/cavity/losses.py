@@ -134,13 +134,13 @@ class QuasiZeroOne(NamedTuple):
         """Loss at ``z``."""
         a = y * z
         descent = np.minimum(np.maximum(a, 0.0), self.epsilon) * (1.0 / self.epsilon)
-        return 1.0 - descent + self.epsilon * np.maximum(-a, 0.0)
+        return 1.0 - descent - self.epsilon * np.minimum(a, 0.0)
 
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
         """Value, slope and curvature at ``z``."""
         a = y * z
         descent = np.minimum(np.maximum(a, 0.0), self.epsilon) * (1.0 / self.epsilon)
-        v = 1.0 - descent + self.epsilon * np.maximum(-a, 0.0)
+        v = 1.0 - descent - self.epsilon * np.minimum(a, 0.0)
         below, above = 0.5 - 0.5 * np.sign(a), 0.5 + 0.5 * np.sign(a - self.epsilon)
         return v, -y * (self.epsilon * below + (1.0 - below - above) / self.epsilon), 0.0 * a
 

@@ -184,8 +184,9 @@ def weighted(loss: Any, by_slope: bool, target: float, weight: float, z: float) 
     return weight * value, weight * slope, weight * curvature
 
 
-open_method("value", 2)
-open_method("derivatives", 2)
+# As a loss writes it: reassociation would undo its care, and turn products with a reciprocal back into divisions.
+open_method("value", 2, reassociate=False)
+open_method("derivatives", 2, reassociate=False)
 open_method("predict", 3)
 open_method("pull", 3)
 open_method("pull_squares", 3)

@@ -10,7 +10,7 @@ from cavity.kernels._bridge import kernel, open_method
 from cavity.kernels._rows import DenseRows, SparseRows
 from cavity.kernels._store import ROUNDING
 
-_HALVINGS = 4
+HALVINGS = 4
 
 # Outcomes of a visit; positive ones are refusals.
 ACCEPTED, DAMPED = 0, -1
@@ -18,8 +18,8 @@ IMPROPER_CAVITY, NONFINITE, NEGATIVE, IMPROPER_POSTERIOR = 1, 2, 3, 4
 
 # Policies on negative precisions.
 KEEP, FLOOR, SKIP = 0, 1, 2
-_FLOOR_AT = 1e-10
-_NEGLIGIBLE = 1e-10
+FLOOR_AT = 1e-10
+NEGLIGIBLE = 1e-10
 
 
 class Options(NamedTuple):
@@ -168,7 +168,7 @@ def propose(size: int, options: Any, log_scale: float, old_scale: float, work: A
     for j in range(size):
         r, p = scale * work.fit_shift[j], scale * work.fit_precision[j]
         finite += 0.0 * p + 0.0 * r
-        negative += p < -_NEGLIGIBLE * work.precision[j]
+        negative += p < -NEGLIGIBLE * work.precision[j]
         work.fit_shift[j] = r - work.site_shift[j]
         work.fit_precision[j] = p - work.site_precision[j]
     if np.isnan(finite):
@@ -178,9 +178,9 @@ def propose(size: int, options: Any, log_scale: float, old_scale: float, work: A
     if options.negative == FLOOR:
         for j in range(size):
             p = work.fit_precision[j] + work.site_precision[j]
-            if work.touched[j] and p < _FLOOR_AT:
-                log_scale += 0.5 * (_FLOOR_AT - p) * work.mean[j] * work.mean[j]
-                work.fit_precision[j] = _FLOOR_AT - work.site_precision[j]
+            if work.touched[j] and p < FLOOR_AT:
+                log_scale += 0.5 * (FLOOR_AT - p) * work.mean[j] * work.mean[j]
+                work.fit_precision[j] = FLOOR_AT - work.site_precision[j]
     work.change_scale[0] = log_scale - old_scale
     return ACCEPTED
 
@@ -189,7 +189,7 @@ def propose(size: int, options: Any, log_scale: float, old_scale: float, work: A
 def accept(store: Any, k: int, following: int, size: int, options: Any, old_scale: float, state: Any, work: Any) -> int:
     """Make the change, halved as often as posterior and next cavity need; or leave all as it was."""
     records, share, change = state.records, options.damping, work.change_scale[0]
-    for halving in range(_HALVINGS + 1):
+    for halving in range(HALVINGS + 1):
         improper, finite = 0, 0.0 * (state.scale[0] + share * change)
         for j in range(size):
             p = work.post_precision[j] + share * work.fit_precision[j]

@@ -1,0 +1,76 @@
+"""What a new process pays: import, the first fit with a cold cache, and with a warm one; memory of a single pass."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import tracemalloc
+
+import numpy as np
+
+import cavity
+from benchmarks.timing import Row
+from cavity import losses
+
+_IMPORT = """
+import time, numpy, scipy.sparse, scipy.linalg
+t = time.perf_counter()
+import cavity
+print(time.perf_counter() - t)
+"""
+_FIT = """
+import time, numpy as np, cavity
+X = np.random.default_rng(0).standard_normal((1000, 20)); y = np.where(X[:, 0] > 0, 1.0, -1.0)
+prior = cavity.FactorialGaussian.from_moments(np.zeros(20), 25.0)
+t = time.perf_counter()
+cavity.fit(cavity.LinearFactor.batches(cavity.losses.Logistic(), X, y, 100), prior, "{scheme}")
+print(time.perf_counter() - t)
+"""
+
+
+def _run(code: str, cache: str) -> float:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def first_use() -> list[Row]:
+    """Seconds of a new process."""
+    with tempfile.TemporaryDirectory() as cache:
+        imports = min(_run(_IMPORT, cache) for _ in range(5))
+        rows = [Row("import cavity, beyond numpy and scipy", f"{imports:.3f} s", "under 0.5 s", imports < 0.5)]
+        for scheme in ("qla", "vq", "gq", "la"):
+            code = _FIT.format(scheme=scheme)
+            cold, warm = _run(code, cache), min(_run(code, cache) for _ in range(3))
+            name = f"first fit, {scheme.upper()} logistic"
+            rows.append(Row(f"{name}, cold cache", f"{cold:.2f} s", "under 10 s", cold < 10.0))
+            rows.append(Row(f"{name}, warm cache", f"{warm:.2f} s", "under 0.5 s", warm < 0.5))
+    return rows
+
+
+def memory() -> list[Row]:
+    """Peak memory of a single pass beside the data."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for n in (50_000, 200_000):
+        X = rng.standard_normal((n, 50))
+        y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
+        prior = cavity.FactorialGaussian.from_moments(np.zeros(50), 25.0)
+        factors = cavity.LinearFactor.batches(losses.Hinge(), X, y, 100)
+        cavity.fit(factors, prior, "vq", sites="none")
+        tracemalloc.start()
+        cavity.fit(factors, prior, "vq", sites="none")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        share = peak / X.nbytes
+        rows.append(
+            Row(
+                f"memory of a single pass, {n:,} x 50",
+                f"{peak / 1e3:.0f} kB, {100 * share:.2f} % of X",
+                "no copy of X",
+                share < 0.02,
+            )
+        )
+    return rows
