@@ -37,7 +37,7 @@ def main() -> int:
     if "first_use" in chosen:
         missed += report_bars("first_use", [*first_use.first_use(), *first_use.memory()], options.out)
     if "table1" in chosen:
-        table1.report(options.out, repeats=1 if options.quick else 5)
+        table1.report(options.out, options.quick)
     if "peers" in chosen:
         report_peers(
             [o for name in ("bank", "census") for o in peers.compare(name, 1 if options.quick else 5)], options.out

@@ -20,10 +20,21 @@ _SLOPE = "_slope"
 
 
 class Finding(NamedTuple):
-    """Whether a criterion is met (None: nothing to judge it by), and the numbers that say so."""
+    """Whether a criterion is met, and the numbers that say so.
+
+    Parameters
+    ----------
+    holds
+        Whether the criterion is met; None where there is nothing to judge it by.
+    measured
+        The numbers, in words.
+    every
+        Where the criterion speaks of most cells or an average: whether every single cell would pass.
+    """
 
     holds: bool | None
     measured: str
+    every: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +88,7 @@ def judged(claim: Claim, evidence: Evidence, tolerances: Tolerances) -> Json:
         "measured_slope": findings[1].measured if claim.laplace else None,
         "verdict": result,
         "verdict_slope": {True: HOLDS, False: FAILS, None: UNKNOWN}[findings[-1].holds] if claim.laplace else None,
+        "every_cell": findings[0].every,
         "half_tolerances": others[0.5],
         "double_tolerances": others[2.0],
     }

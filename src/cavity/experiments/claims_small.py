@@ -147,7 +147,7 @@ def zero_one_is_unstable(evidence: Evidence, tolerances: Tolerances, suffix: str
         f"GQ and VQ settle in {len(steady)} of {2 * len(cells)} runs ({', '.join(steady) or 'none'}); "
         f"LA and QLA never move in {still} of {2 * len(cells)}"
     )
-    return Finding(len(steady) < len(cells), measured)
+    return Finding(len(steady) < len(cells), measured, every=not steady)
 
 
 CLAIMS = (

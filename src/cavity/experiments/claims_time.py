@@ -39,10 +39,11 @@ def _at_least(slow: str, fast: str, cells: list[Cell], times: float, evidence: E
     ratios = evidence.ratios(slow, fast, cells)
     compiled = evidence.ratios(slow, fast, cells, compiled=True)
     measured = (
-        f"{slow.upper()} takes {span(ratios)} the time of {fast.upper()}, {typical(ratios):.2g}× on average; "
-        f"compiled {span(compiled)}"
+        f"{slow.upper()} takes {span(ratios)} the time of {fast.upper()}, {typical(ratios):.2g}× on average, at least "
+        f"{times:g}× in {int(np.sum(ratios >= times))} of {len(cells)} cells; compiled {span(compiled)}"
     )
-    return Finding(bool(np.min(ratios) > 1.0) and typical(ratios) >= times, measured)
+    every = bool(np.min(ratios) >= times)
+    return Finding(bool(np.min(ratios) > 1.0) and typical(ratios) >= times, measured, every)
 
 
 def typical(ratios: FloatArray) -> float:
@@ -85,7 +86,8 @@ def _faster_than_la(cells: list[Cell], times: float, evidence: Evidence) -> Find
         f"LA takes {span(newton)} the time of Newton (Newton is faster in {faster} of {all_cells} cells), "
         f"{span(closed)} that of the closed form (faster in {int(np.sum(closed > 1.0))} of {all_cells})"
     )
-    return Finding(bool(np.min(newton) > 1.0) and typical(newton) >= times, measured)
+    every = bool(np.min(newton) >= times)
+    return Finding(bool(np.min(newton) > 1.0) and typical(newton) >= times, measured, every)
 
 
 def same_order(evidence: Evidence, tolerances: Tolerances, suffix: str) -> Finding:
@@ -97,9 +99,11 @@ def same_order(evidence: Evidence, tolerances: Tolerances, suffix: str) -> Findi
     closed = span(evidence.ratios("vq", "qla", cells)), span(evidence.ratios("vq", "gq", cells))
     measured = (
         f"Newton {span(qla)} the time of QLA ({typical(qla):.2g}× on average) and {span(gq)} that of GQ "
-        f"({typical(gq):.2g}×); closed form {closed[0]} and {closed[1]}"
+        f"({typical(gq):.2g}×), at most {_SAME_ORDER:g}× both in {int(np.sum(np.maximum(qla, gq) <= _SAME_ORDER))} of "
+        f"{len(cells)} cells; closed form {closed[0]} and {closed[1]}"
     )
-    return Finding(max(typical(qla), typical(gq)) <= _SAME_ORDER, measured)
+    every = bool(max(np.max(qla), np.max(gq)) <= _SAME_ORDER)
+    return Finding(max(typical(qla), typical(gq)) <= _SAME_ORDER, measured, every)
 
 
 def vq_faster_on_bank(evidence: Evidence, tolerances: Tolerances, suffix: str) -> Finding:
