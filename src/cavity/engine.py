@@ -6,6 +6,7 @@ schedule, and keeps the books. Whatever is faster elsewhere is proved equal to t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -191,7 +192,8 @@ class _Run:
         if self.gathered is not None:
             self._accept(-1, -1, self.gathered, self.gathered)
             self.gathered = None
-        self.ledger.end_loop(distance(before, self.posterior))
+        single = self.settings.sites == "none"
+        self.ledger.end_loop(math.nan if single else distance(before, self.posterior))
 
     def result(self) -> Result:
         """Everything so far as a value."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import singledispatch
 from typing import Any, overload
@@ -166,13 +167,14 @@ class LinearRun:
 
     def loop(self, loop: int) -> None:
         """Visit every batch of a loop."""
-        before = self.posterior
+        single = self.settings.sites == "none"
+        before = None if single else self.posterior
         beta = self.settings.temperature.beta(loop)
         self.ledger.begin_loop(beta)
         if beta != self.beta:
             self._rescale(beta / self.beta)
             self.beta = beta
-        if self.settings.sites != "none":
+        if not single:
             self._set_posterior(self._product())
         s = self.settings
         visits, following = visits_with_next(s, len(self.factors), loop)
@@ -180,7 +182,7 @@ class LinearRun:
         options = Options(beta, s.power, s.damping, _POLICIES[s.negative])
         self._sweep(visits, following, options, outcomes)
         self._note(visits, outcomes)
-        self.ledger.end_loop(distance(before, self.posterior))
+        self.ledger.end_loop(math.nan if before is None else distance(before, self.posterior))
 
     def _sweep(self, visits: Any, following: Any, options: Options, outcomes: Any) -> None:
         f = self.factors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ class Trace:
         Number of visits, refused ones included.
     changes
         For every loop the largest change of the posterior, in units of its standard deviation for the mean, and
-        of the logarithm of its precision.
+        of the logarithm of its precision; NaN for a single pass, which nothing follows.
     betas
         Inverse temperature of every loop.
     refusals
@@ -86,7 +87,7 @@ class Trace:
 
     def __str__(self) -> str:
         lines = [f"{self.updates} updates in {len(self.changes)} loops, {self.refused} refused"]
-        if self.changes:
+        if self.changes and not math.isnan(self.changes[-1]):
             lines.append(f"last loop changed the posterior by {self.changes[-1]:.3g} standard deviations at most")
         for (factor, why), count in self.refusals.most_common(10):
             lines.append(f"  factor {factor}: {why.value}, {count} times")

@@ -7,6 +7,7 @@ from cavity.experiments.claim import FAILS, HOLDS, ONLY_SLOPE, UNKNOWN, Claim, F
 from cavity.experiments.claims import GROUPS
 from cavity.experiments.evidence import Curve, Evidence, Tolerances, assemble
 from cavity.experiments.problems import LARGE, LOSSES, SMALL
+from cavity.experiments.views import claim_rows
 
 CLAIMS = {claim.key: claim for claims in GROUPS.values() for claim in claims}
 DIMENSION = {"haberman": 4, "ionosphere": 33, "breast_cancer": 31, "bank": 43, "census": 101}
@@ -182,6 +183,16 @@ def test_a_verdict_that_hangs_on_the_tolerances_says_so():
 
     row = judged(Claim("k", "s", "q", "c", judge), as_the_paper_says(), Tolerances(close=0.05))
     assert (row["half_tolerances"], row["verdict"], row["double_tolerances"]) == (FAILS, HOLDS, HOLDS)
+
+
+def test_a_mild_reading_says_so():
+    times = {"ionosphere": {"la": 2.0}}
+    evidence = world(paper_laplace, gq=paper_gq, vq=paper_vq, times=times)
+    row = judged(CLAIMS["qla-much-faster"], evidence, Tolerances())
+    assert (row["verdict"], row["every_cell"]) == (HOLDS, False)
+    assert "3× in 6 of 9 cells" in row["measured"]
+    (shown,) = claim_rows({"claims": [row]})
+    assert "every single cell" in shown["note"]
 
 
 def test_missing_costs_count_as_infinite():

@@ -47,8 +47,8 @@ class Claim:
         Short name.
     section
         Where the paper says it.
-    quote
-        The sentence, or its part.
+    statement
+        What the sentence says, in other words.
     criterion
         What is asked of the numbers, in words.
     judge
@@ -59,7 +59,7 @@ class Claim:
 
     key: str
     section: str
-    quote: str
+    statement: str
     criterion: str
     judge: Callable[[Evidence, Tolerances, str], Finding]
     laplace: bool = False
@@ -82,7 +82,7 @@ def judged(claim: Claim, evidence: Evidence, tolerances: Tolerances) -> Json:
     return {
         "key": claim.key,
         "section": claim.section,
-        "quote": claim.quote,
+        "statement": claim.statement,
         "criterion": claim.criterion,
         "measured": findings[0].measured,
         "measured_slope": findings[1].measured if claim.laplace else None,

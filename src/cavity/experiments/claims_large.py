@@ -118,7 +118,7 @@ CLAIMS = (
     Claim(
         "laplace-steadier",
         "section 3.4",
-        "Both Laplace-style methods proved more stable and more similar to VQ in quasi 0–1 regression",
+        "On the large sets, LA and QLA are steadier and nearer to VQ on the quasi 0–1 loss",
         "mean movement of LA and QLA, and mean distance of their median cost from VQ’s, less than on the small sets",
         laplace_steadier,
         laplace=True,
@@ -126,22 +126,21 @@ CLAIMS = (
     Claim(
         "gq-variances",
         "section 3.4",
-        "GQ had a strong tendency to underestimate factor variances",
+        "GQ tends to make factors too narrow",
         "GQ’s standard deviations after the pass are less than half of VQ’s in all 6 cells",
         gq_underestimates,
     ),
     Claim(
         "gq-stuck",
         "section 3.4",
-        "[GQ had a strong tendency to] quickly get stuck on a sub-optimal solution",
+        "GQ soon comes to rest above the minimum",
         "in all 6 cells GQ gains at most what counts as settled after the first tenth of the pass, and VQ is lower",
         gq_gets_stuck,
     ),
     Claim(
         "early",
         "section 3.4",
-        "In the cases of logistic and hinge regression, convergence using either LA, QLA, or VQ occurred much before "
-        "all mini-batches were visited",
+        "On logistic and hinge losses LA, QLA and VQ converge long before the pass is over",
         "every one of these curves stays close to its last cost from the first half of the pass on",
         early,
         laplace=True,
@@ -149,7 +148,7 @@ CLAIMS = (
     Claim(
         "qla-below-vq",
         "section 3.4",
-        "For the quasi 0–1 loss, QLA achieved a slightly lower cost than VQ",
+        "On the quasi 0–1 loss QLA ends slightly below VQ",
         "QLA ends below VQ on both sets",
         qla_below_vq,
         laplace=True,
@@ -157,7 +156,7 @@ CLAIMS = (
     Claim(
         "qla-rougher",
         "section 3.4",
-        "[for the quasi 0–1 loss QLA] did not converge as smoothly as VQ",
+        "On the quasi 0–1 loss QLA’s way is rougher than VQ’s",
         "over the second half of the pass QLA’s cost goes a longer way up and down than VQ’s, on both sets",
         qla_rougher,
         laplace=True,
@@ -165,7 +164,7 @@ CLAIMS = (
     Claim(
         "la-no-better",
         "section 3.4",
-        "LA was […] without showing better performance than QLA and VQ",
+        "LA reaches nothing that QLA and VQ do not",
         "in no cell LA ends lower than both by more than what counts as settled",
         la_no_better,
         laplace=True,

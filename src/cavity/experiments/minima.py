@@ -21,7 +21,7 @@ Found = tuple[FloatArray, float | None]
 
 _SEEDS, _HOPS = 2, 40
 _LOOSE = 1e-4
-# The lowest quasi 0-1 points met in longer runs of `quasi01.search`: further starts, priced anew by every run.
+# The lowest quasi 0-1 points that `tools/search_quasi01.py` has met: further starts, priced anew by every run.
 _KNOWN_POINTS = "known_points.json"
 
 

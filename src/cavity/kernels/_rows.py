@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.kernels._bridge import kernel, open_method
-from cavity.kernels._star import dense_star
+from cavity.kernels._star import dense_star, dot
 
 
 class DenseRows(NamedTuple):
@@ -20,10 +20,7 @@ class DenseRows(NamedTuple):
         X = self.entries
         for i in range(X.shape[0]):
             if weights[i] > 0.0:
-                total = 0.0
-                for j in range(X.shape[1]):
-                    total += X[i, j] * point[j]
-                z[i] = total
+                z[i] = dot(X, i, point)
 
     def pull(self, values: Any, weights: Any, out: Any) -> None:
         """Sum of the rows, each times its value."""
@@ -56,13 +53,7 @@ class DenseRows(NamedTuple):
         total = 0.0
         i = 0
         while i + 4 <= n:
-            z0 = z1 = z2 = z3 = 0.0
-            for j in range(d):
-                m = point[j]
-                z0 += X[i, j] * m
-                z1 += X[i + 1, j] * m
-                z2 += X[i + 2, j] * m
-                z3 += X[i + 3, j] * m
+            z0, z1, z2, z3 = dot(X, i, point), dot(X, i + 1, point), dot(X, i + 2, point), dot(X, i + 3, point)
             v0, g0, c0 = weighted(loss, by_slope, targets[i], weights[i], z0)
             v1, g1, c1 = weighted(loss, by_slope, targets[i + 1], weights[i + 1], z1)
             v2, g2, c2 = weighted(loss, by_slope, targets[i + 2], weights[i + 2], z2)
@@ -75,9 +66,7 @@ class DenseRows(NamedTuple):
                 curvature[j] += c0 * x0 * x0 + c1 * x1 * x1 + c2 * x2 * x2 + c3 * x3 * x3
             i += 4
         while i < n:
-            z0 = 0.0
-            for j in range(d):
-                z0 += X[i, j] * point[j]
+            z0 = dot(X, i, point)
             v0, g0, c0 = weighted(loss, by_slope, targets[i], weights[i], z0)
             total += v0
             for j in range(d):
