@@ -19,15 +19,19 @@ def main(report: Path) -> None:
     results = json.loads((report / "claims.json").read_text())["results"]
     claims = [claim for group in results["groups"] for claim in group["claims"]]
     counts = Counter(claim["verdict"] for claim in claims)
-    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    plural = {"holds": "hold", "does not hold": "do not hold"}
+    verdicts = ", ".join(
+        f"{count} {plural.get(verdict, verdict.replace('holds', 'hold', 1))}" for verdict, count in counts.most_common()
+    )
     rows = [
         f"| {claim['statement']} | {claim['measured']} | {claim['verdict']} |"
         for claim in claims
         if claim["verdict"] != "holds"
     ]
     brief = [
-        f"Of {len(claims)} statements that rest on the paper's experiments: {verdicts}. The report has all, with the",
-        "criterion of each. Those that do not simply hold, with the paper's own curvature and Newton's method for VQ:",
+        f"Of {len(claims)} statements that rest on the paper's experiments, {verdicts}.",
+        "They are judged with the true curvature of the loss, and times with Newton's method for VQ, as in the paper;",
+        "the report has them all, each with its criterion. Those that do not simply hold:",
         "",
         "| the paper | measured here | verdict |",
         "|---|---|---|",

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.kernels._bridge import kernel, open_method
-from cavity.kernels._star import dense_star, dot
+from cavity.kernels._bridge import open_method
+from cavity.kernels._four import dot, four_derivatives, four_dots, weighted
+from cavity.kernels._star import dense_star
 
 
 class DenseRows(NamedTuple):
@@ -50,22 +51,17 @@ class DenseRows(NamedTuple):
         gradient, curvature = out
         gradient[:d] = 0.0
         curvature[:d] = 0.0
-        total = 0.0
-        i = 0
-        while i + 4 <= n:
-            z0, z1, z2, z3 = dot(X, i, point), dot(X, i + 1, point), dot(X, i + 2, point), dot(X, i + 3, point)
-            v0, g0, c0 = weighted(loss, by_slope, targets[i], weights[i], z0)
-            v1, g1, c1 = weighted(loss, by_slope, targets[i + 1], weights[i + 1], z1)
-            v2, g2, c2 = weighted(loss, by_slope, targets[i + 2], weights[i + 2], z2)
-            v3, g3, c3 = weighted(loss, by_slope, targets[i + 3], weights[i + 3], z3)
-            total += v0 + v1 + v2 + v3
+        total, done = 0.0, n - n % 4
+        for i in range(0, done, 4):
+            z = four_dots(X, i, point)
+            v, (g0, g1, g2, g3), (c0, c1, c2, c3) = four_derivatives(loss, by_slope, targets, weights, i, z)
+            total += v
             for j in range(d):
                 x0, x1 = np.float64(X[i, j]), np.float64(X[i + 1, j])
                 x2, x3 = np.float64(X[i + 2, j]), np.float64(X[i + 3, j])
                 gradient[j] += g0 * x0 + g1 * x1 + g2 * x2 + g3 * x3
                 curvature[j] += c0 * x0 * x0 + c1 * x1 * x1 + c2 * x2 * x2 + c3 * x3 * x3
-            i += 4
-        while i < n:
+        for i in range(done, n):
             z0 = dot(X, i, point)
             v0, g0, c0 = weighted(loss, by_slope, targets[i], weights[i], z0)
             total += v0
@@ -73,7 +69,6 @@ class DenseRows(NamedTuple):
                 x0 = np.float64(X[i, j])
                 gradient[j] += g0 * x0
                 curvature[j] += c0 * x0 * x0
-            i += 1
         return total
 
     def star(self, loss: Any, targets: Any, weights: Any, point: Any, steps: Any, work: Any) -> float:
@@ -160,17 +155,6 @@ class SparseRows(NamedTuple):
                     up[j] += w * (loss.value(y, z + t) - here)
                     down[j] += w * (loss.value(y, z - t) - here)
         return total
-
-
-@kernel
-def weighted(loss: Any, by_slope: bool, target: float, weight: float, z: float) -> tuple[float, float, float]:
-    """Value, slope and curvature of one row times its weight; a row of weight zero counts as absent."""
-    if weight == 0.0:
-        return 0.0, 0.0, 0.0
-    value, slope, curvature = loss.derivatives(target, z)
-    if by_slope:
-        curvature = abs(slope)
-    return weight * value, weight * slope, weight * curvature
 
 
 # As a loss writes it: reassociation would undo its care, and turn products with a reciprocal back into divisions.

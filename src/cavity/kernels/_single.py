@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.kernels._bridge import kernel
-from cavity.kernels._rows import weighted
+from cavity.kernels._four import weighted
 from cavity.kernels._store import ROUNDING
 from cavity.kernels._sweep import (
     ACCEPTED,

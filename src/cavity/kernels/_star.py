@@ -14,6 +14,7 @@ from numba import njit
 from numba.extending import overload
 
 from cavity.kernels._bridge import OPTIONS, kernel
+from cavity.kernels._four import all_ones, four_dots
 
 # A running product stays within exp(±RANGE), well inside double precision.
 _RANGE = 600.0
@@ -42,17 +43,14 @@ def _any_star(loss: Any, entries: Any, targets: Any, weights: Any, point: Any, s
     up, down = work.up[:d], work.down[:d]
     up[:] = 0.0
     down[:] = 0.0
-    total = 0.0
-    i = 0
-    while i < n:
-        last = min(i + 4, n)
-        if last == i + 4 and weights[i] == weights[i + 1] == weights[i + 2] == weights[i + 3] == 1.0:
+    total, done = 0.0, 0
+    if all_ones(weights) and n >= 4:
+        done = n - n % 4
+        for i in range(0, done, 4):
             total += _four_rows_star(loss, entries, targets, i, point, steps, up, down)
-        else:
-            for k in range(i, last):
-                if weights[k] > 0.0:
-                    total += _row_star(loss, entries[k], targets[k], weights[k], point, steps, up, down)
-        i = last
+    for i in range(done, n):
+        if weights[i] > 0.0:
+            total += _row_star(loss, entries[i], targets[i], weights[i], point, steps, up, down)
     for j in range(d):
         up[j] -= total
         down[j] -= total
@@ -60,19 +58,10 @@ def _any_star(loss: Any, entries: Any, targets: Any, weights: Any, point: Any, s
 
 
 @kernel
-def dot(X: Any, i: int, point: Any) -> float:
-    """Linear predictor of one row. Row after row, memory is read in its own order, which it likes best."""
-    total = 0.0
-    for j in range(point.size):
-        total += X[i, j] * point[j]
-    return total
-
-
-@kernel
 def _four_rows_star(loss: Any, X: Any, targets: Any, i: int, point: Any, steps: Any, up: Any, down: Any) -> float:
     """Add the costs of four rows of weight one along every axis; return their cost at the centre."""
     y0, y1, y2, y3 = targets[i], targets[i + 1], targets[i + 2], targets[i + 3]
-    z0, z1, z2, z3 = dot(X, i, point), dot(X, i + 1, point), dot(X, i + 2, point), dot(X, i + 3, point)
+    z0, z1, z2, z3 = four_dots(X, i, point)
     for j in range(point.size):
         h = steps[j]
         t0, t1, t2, t3 = X[i, j] * h, X[i + 1, j] * h, X[i + 2, j] * h, X[i + 3, j] * h

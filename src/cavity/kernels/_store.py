@@ -46,9 +46,7 @@ class Store(NamedTuple):
                 work.site_shift[j] = self.shifts[work.coordinate[j]]
                 work.site_precision[j] = self.precisions[work.coordinate[j]]
             return self.scales[0]
-        work.site_shift[:size] = 0.0
-        work.site_precision[:size] = 0.0
-        return 0.0
+        return 0.0  # the scratch memory of a site is zero from the start, and nothing else writes to it
 
     def add(self, k: int, size: int, share: float, log_scale: float, work: Any) -> None:
         """Add a share of the change in ``work``: all of it to an own site, one batch's part of it to a tied one."""
