@@ -97,7 +97,7 @@ def single_taylor(
                     sums[j, 0] += slope * x
                     sums[j, 1] += second * x * x
         posterior.cursor[0] = base + size
-        outcomes[visit] = settle(posterior, scratch, size, total, options)
+        outcomes[visit] = settle(posterior, scratch, size, total, options, 0.0)
 
 
 def single_star(
@@ -141,12 +141,7 @@ def single_star(
                     t = values[e] * scratch.step[j]
                     sums[j, 0] += weight * (loss.value(y, z + t) - here)
                     sums[j, 1] += weight * (loss.value(y, z - t) - here)
-        for j in range(size):
-            inverse = 1.0 / scratch.step[j]
-            up, down = sums[j, 0], sums[j, 1]
-            sums[j, 0] = 0.5 * (up - down) * inverse
-            sums[j, 1] = (up + down) * (inverse * inverse)
-        outcomes[visit] = settle(posterior, scratch, size, total, options)
+        outcomes[visit] = settle(posterior, scratch, size, total, options, gamma)
 
 
 @kernel
@@ -171,14 +166,20 @@ def touch(places: Any, j: int, base: int, size: int, entry: int, scratch: Any) -
 
 
 @kernel
-def settle(posterior: Any, scratch: Any, size: int, total: float, options: Any) -> int:
-    """Turn slopes and curvatures in ``sums`` into a site; accept it or not; clear the sums for the next batch."""
+def settle(posterior: Any, scratch: Any, size: int, total: float, options: Any, gamma: float) -> int:
+    """Turn ``sums`` into a site; accept it or not; clear the sums for the next batch.
+
+    The sums are slopes and curvatures, or rises up and down a star if its spread ``gamma`` is not zero.
+    """
     beta, share = options.beta, options.damping
     improper, negative, finite, added = 0, 0, 0.0, 0.0
     for place in range(size):
         c = scratch.coordinate[place]
         m, p = posterior.mean[c], posterior.precision[c]
         slope, curvature = scratch.sums[place, 0], scratch.sums[place, 1]
+        if gamma > 0.0:
+            inverse = scratch.step[place] * p / (gamma * gamma)  # of the step: what it saves is a division
+            slope, curvature = 0.5 * (slope - curvature) * inverse, (slope + curvature) * (inverse * inverse)
         scratch.sums[place, 0] = 0.0
         scratch.sums[place, 1] = 0.0
         total += (0.5 * curvature * m - slope) * m
