@@ -47,7 +47,7 @@ class Rule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Precision3:
-    r"""The paper's rule of :math:`2d + 1` nodes (eq. 6): centre and :math:`\pm\gamma` along every axis.
+    r"""The paper's rule of :math:`2d + 1` nodes (eq. 7): centre and :math:`\pm\gamma` along every axis.
 
     Weights are :math:`1 - d/\gamma^2` at the centre and :math:`1/(2\gamma^2)` elsewhere. Exact to degree 3
     for every :math:`\gamma`, so exact moments for constant factors only.

@@ -60,7 +60,7 @@ class QuickLaplace:
 
 @dataclass(frozen=True, slots=True)
 class Laplace:
-    r"""Expand the cost at the peak of cavity times factor (LA, eq. 5 of the paper).
+    r"""Expand the cost at the peak of cavity times factor (LA, eq. 6 of the paper).
 
     .. math:: \theta_\star = \arg\min_\theta\ \beta u(\theta) + \tfrac12 \sum_i (\theta_i - \mu_i)^2/\sigma_i^2
 
