@@ -91,23 +91,29 @@ def report_peers(outcomes: list[peers.Outcome], out: Path) -> None:
 
 
 def plot_peers(outcomes: list[peers.Outcome], path: Path) -> None:
-    """Cost against time, one panel a data set."""
+    """Cost above the lowest found against time, one panel a data set; numbers stand for the peers in the legend."""
     import matplotlib
 
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    names = list(dict.fromkeys(o.data for o in outcomes))
-    figure, axes = plt.subplots(1, len(names), figsize=(6.0 * len(names), 4.5), squeeze=False)
+    shown = [o for o in outcomes if o.cost is not None and o.seconds is not None]
+    names, titles = list(dict.fromkeys(o.data for o in shown)), list(dict.fromkeys(o.peer for o in shown))
+    figure, axes = plt.subplots(1, len(names), figsize=(5.5 * len(names) + 3.0, 4.5), squeeze=False)
     for ax, name in zip(axes[0], names, strict=True):
-        for o in outcomes:
-            if o.data == name and o.cost is not None and o.seconds is not None:
-                ours = o.peer.startswith("cavity")
-                ax.plot(1e3 * o.seconds, o.cost, "o" if ours else "s", color="C0" if ours else "0.4")
-                ax.annotate(o.peer, (1e3 * o.seconds, o.cost), (4, 4), textcoords="offset points", fontsize=7)
-        ax.set(xscale="log", yscale="log", title=name, xlabel="time (ms)", ylabel="total cost")
-        ax.margins(x=0.25, y=0.1)
-    figure.tight_layout()
+        here = [o for o in shown if o.data == name]
+        lowest = min(o.cost for o in here)
+        for o in here:
+            number, ours = 1 + titles.index(o.peer), o.peer.startswith("cavity")
+            x, y = 1e3 * o.seconds, max(o.cost / lowest - 1.0, 1e-6)
+            style = {"marker": "o", "color": "C0"} if ours else {"marker": "s", "color": "0.45"}
+            label = f"{number}  {o.peer}" if ax is axes[0][-1] else None
+            ax.plot(x, y, linestyle="none", label=label, **style)
+            ax.annotate(str(number), (x, y), (5, 4), textcoords="offset points", fontsize=8)
+        ax.set(xscale="log", yscale="log", title=name, xlabel="time (ms)", ylabel="cost above the lowest, as a share")
+        ax.margins(x=0.1, y=0.1)
+    figure.legend(loc="center right", fontsize=8, frameon=False)
+    figure.tight_layout(rect=(0.0, 0.0, 1.0 - 3.0 / (5.5 * len(names) + 3.0), 1.0))
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
