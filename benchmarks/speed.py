@@ -25,8 +25,13 @@ def one_pass(loss: Any, X: Any, y: Any, scheme: str, batch: int = BATCH) -> Call
     return partial(cavity.fit, factors, prior, scheme, sites="none", compiled=True)
 
 
+def one_pass_with_checks(loss: Any, X: Any, y: Any, scheme: str) -> Callable[[], object]:
+    """The same from raw arrays: `LinearFactor.batches` looks at every entry once more, as SGD's own checks do."""
+    return lambda: one_pass(loss, X, y, scheme)()
+
+
 def sgd_epoch(loss: str, X: Any, y: Any) -> Callable[[], object]:
-    """One epoch of scikit-learn's SGDClassifier."""
+    """One epoch of scikit-learn's SGDClassifier, its checks of the data included."""
     return lambda: SGDClassifier(loss=loss, max_iter=1, tol=None).fit(X, y)
 
 
@@ -37,10 +42,14 @@ def census(repeats: int) -> list[Row]:
     every = {"logistic": losses.Logistic(), "hinge": losses.Hinge(), "quasi 0-1": losses.QuasiZeroOne()}
     works = {f"{s} {name}": one_pass(loss, X, y, s) for name, loss in every.items() for s in ("qla", "vq", "gq")}
     works["la logistic"] = one_pass(every["logistic"], X, y, "la")
+    works["checked qla"] = one_pass_with_checks(every["logistic"], X, y, "qla")
+    works["checked vq"] = one_pass_with_checks(every["hinge"], X, y, "vq")
     works["SGD log loss"], works["SGD hinge"] = sgd_epoch("log_loss", X, y), sgd_epoch("hinge", X, y)
     t = best_times(works, repeats)
     return [
         at_least("QLA logistic, one pass", t["qla logistic"], t["SGD log loss"], 5.0, "SGD log loss"),
+        at_least("QLA logistic, data checks included", t["checked qla"], t["SGD log loss"], 5.0, "SGD log loss"),
+        at_least("VQ hinge, data checks included", t["checked vq"], t["SGD hinge"], 4.0, "SGD hinge"),
         at_least("VQ hinge, one pass", t["vq hinge"], t["SGD hinge"], 4.0, "SGD hinge"),
         at_least("VQ quasi 0-1, one pass", t["vq quasi 0-1"], t["SGD hinge"], 4.0, "SGD hinge"),
         at_least("VQ logistic, one pass", t["vq logistic"], t["SGD log loss"], 1.0, "SGD log loss"),
@@ -60,11 +69,12 @@ def long_matrix(repeats: int, rows: int = 1_000_000) -> list[Row]:
     return [at_most(f"QLA logistic on {rows:,} x 100", t["qla"], t["product"], 1.0 / 0.75, "one product X @ v")]
 
 
-def sparse_problem(rows: int, width: int, nonzeros: int = 50, seed: int = 0) -> tuple[Any, Any]:
-    """Rows of norm one with equal non-zeros at columns drawn from a Zipf-like law, and labels of a logistic model."""
+def sparse_problem(rows: int, width: int, nonzeros: int = 50, seed: int = 0, uniform: bool = False) -> tuple[Any, Any]:
+    """Rows of norm one, equal non-zeros at columns of a Zipf-like or a uniform law, labels of a logistic model."""
     rng = np.random.default_rng(seed)
-    ranks = np.exp(rng.random((rows, nonzeros)) * np.log(width)).astype(np.int32) - 1
-    columns = np.minimum(ranks, width - 1)
+    draws = rng.random((rows, nonzeros))
+    ranks = draws * width if uniform else np.exp(draws * np.log(width)) - 1.0
+    columns = np.minimum(ranks.astype(np.int32), width - 1)
     data = np.full(rows * nonzeros, 1.0 / np.sqrt(nonzeros))
     starts = np.arange(0, (rows + 1) * nonzeros, nonzeros, dtype=np.int32)
     X = sparse.csr_array((data, columns.ravel(), starts), shape=(rows, width))
@@ -77,11 +87,16 @@ def sparse_pass(repeats: int, rows: int = 200_000, width: int = 100_000) -> list
     """QLA and VQ hinge on a wide CSR matrix against SGD, and their cost as the width grows ten times."""
     X, y = sparse_problem(rows, width)
     wide, y_wide = sparse_problem(rows, 10 * width)
+    even, y_even = sparse_problem(rows, width, uniform=True)
     works = {
         "qla": one_pass(losses.Logistic(), X, y, "qla"),
         "vq": one_pass(losses.Hinge(), X, y, "vq"),
         "SGD log": sgd_epoch("log_loss", X, y),
         "SGD hinge": sgd_epoch("hinge", X, y),
+        "even qla": one_pass(losses.Logistic(), even, y_even, "qla"),
+        "even vq": one_pass(losses.Hinge(), even, y_even, "vq"),
+        "even SGD log": sgd_epoch("log_loss", even, y_even),
+        "even SGD hinge": sgd_epoch("hinge", even, y_even),
         "qla wide": one_pass(losses.Logistic(), wide, y_wide, "qla"),
         "vq wide": one_pass(losses.Hinge(), wide, y_wide, "vq"),
     }
@@ -91,6 +106,8 @@ def sparse_pass(repeats: int, rows: int = 200_000, width: int = 100_000) -> list
     return [
         at_least(f"QLA logistic, {shape}", t["qla"], t["SGD log"], 1.0, "SGD log loss"),
         at_least(f"VQ hinge, {shape}", t["vq"], t["SGD hinge"], 1.0, "SGD hinge"),
+        at_least(f"QLA logistic, {shape}, uniform", t["even qla"], t["even SGD log"], 1.0, "SGD log loss"),
+        at_least(f"VQ hinge, {shape}, uniform", t["even vq"], t["even SGD hinge"], 1.0, "SGD hinge"),
         *(
             Row(
                 f"{s.upper()} cost per non-zero, width ten times",
@@ -107,7 +124,8 @@ def growth(repeats: int) -> list[Row]:
     """Log-log slope of time against the width and against the number of rows."""
     rng = np.random.default_rng(0)
     rows = []
-    for scheme, loss in (("qla", losses.Hinge()), ("vq", losses.Hinge()), ("gq", losses.Hinge())):
+    logistic, hinge = losses.Logistic(), losses.Hinge()
+    for scheme, loss in (("qla", logistic), ("qla", hinge), ("vq", hinge), ("gq", hinge)):
         for what, sizes in (("d", (30, 100, 300, 1000, 3000)), ("n", (10_000, 30_000, 100_000, 300_000))):
             times = []
             for size in sizes:
@@ -119,7 +137,7 @@ def growth(repeats: int) -> list[Row]:
             spans = f"{what} from {sizes[0]:,} to {sizes[-1]:,}"
             rows.append(
                 Row(
-                    f"{scheme.upper()} growth with {spans}",
+                    f"{scheme.upper()} {type(loss).__name__.lower()} growth with {spans}",
                     f"slope {slope:.3f}",
                     "within 0.1 of 1",
                     abs(slope - 1.0) <= 0.1,
