@@ -189,7 +189,7 @@ def _settings(
         raise ValueError("factors must hold at least one factor, got none")
     visiting = schedules.resolve_order(order, seed)
     visits = visiting.visits(count, 0)
-    if sites == "none" and len(np.unique(visits)) < len(visits):
+    if sites == "none" and np.max(np.bincount(visits)) > 1:
         raise ValueError("sites='none' counts a factor as often as it is visited: order must name each once at most")
     temperature = schedules.resolve_beta(beta)
     return Settings(int(loops), sites, temperature, visiting, float(power), float(damping), negative, float(tol))
@@ -219,7 +219,7 @@ def _check_batches(factors: LinearBatches, prior: FactorialGaussian) -> None:
         raise ValueError(f"X has {factors.dim} columns, but the prior has {prior.dim} coordinates")
     with np.errstate(all="ignore"):
         at_zero = factors.loss.value(np.array([1.0, -1.0]), np.zeros(2))
-        if factors.loss.targets == "signs" and not np.any(prior.mean) and not np.any(np.isnan(at_zero)):
+        if factors.loss.targets == "signs" and not np.any(prior.shift) and not np.any(np.isnan(at_zero)):
             return  # every prediction is zero, and two labels tell as much as all of them
         losses = factors.losses(prior.mean)
     if np.any(np.isnan(losses)):

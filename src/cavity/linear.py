@@ -271,13 +271,14 @@ class SparsePass(LinearRun):
     def _allocate(self) -> None:
         p = self.prior
         self.state, self.work = posterior_and_scratch(
-            p.mean, p.precision, p.log_scale, self.width, self.entries, self.rows
+            p.shift, p.precision, p.log_scale, self.width, self.entries, self.rows
         )
 
     @property
     def posterior(self) -> FactorialGaussian:
         """The posterior as a value."""
-        return FactorialGaussian(self.state.scale[0], self.state.mean * self.state.precision, self.state.precision)
+        mean, precision = self.state.records[:, 0], self.state.records[:, 1]
+        return FactorialGaussian(self.state.scale[0], mean * precision, precision)
 
     def _sweep(self, visits: Any, following: Any, options: Options, outcomes: Any) -> None:
         f = self.factors

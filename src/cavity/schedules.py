@@ -44,7 +44,7 @@ class Cyclic:
 
     def visits(self, count: int, loop: int) -> IndexArray:
         """Count from the start, around."""
-        return (np.arange(count, dtype=np.intp) + self.start) % count
+        return np.roll(np.arange(count, dtype=np.intp), -self.start)
 
 
 @dataclass(frozen=True, slots=True)

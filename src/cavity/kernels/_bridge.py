@@ -1,4 +1,4 @@
-"""The one Numba trick: methods of NamedTuples, written in plain Python, run inside compiled code.
+"""The two Numba tricks: methods of NamedTuples run inside compiled code, and memory is fetched ahead of its use.
 
 A jitted function as argument, a jitclass and a closure compile again in every process. A method of a NamedTuple
 reached through ``overload_method`` does not: the compiled caller is found in the cache on disk. So components are
@@ -18,8 +18,10 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import njit, types
-from numba.extending import overload_method
+from numba.core import cgutils
+from numba.extending import intrinsic, overload_method
 
 # Reassociation and contraction only: NaN and infinity keep their meaning.
 FASTMATH = {"reassoc", "contract"}
@@ -100,6 +102,35 @@ def open_method(name: str, arity: int, reassociate: bool = True) -> None:
         return method if method is None else _with_quick_numpy(method)
 
     overload_method(types.BaseNamedTuple, name, strict=False, jit_options=options)(_WITH_ARITY[arity](find))
+
+
+@intrinsic
+def prefetch(typing_context: Any, array: Any, place: Any) -> Any:
+    """Ask for the cache line of an entry and go on. Reads nothing, so the entry may lie past the end of the array."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = signature.args[0]
+        entries = context.make_array(kind)(context, builder, arguments[0])
+        places = cgutils.unpack_tuple(builder, arguments[1])
+        pointer = cgutils.get_item_pointer(context, builder, kind, entries, places, wraparound=False, boundscheck=False)
+        number = ir.IntType(32)
+        form = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, form, "llvm.prefetch.p0")
+        builder.call(function, [builder.bitcast(pointer, cgutils.voidptr_t), number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.UniTuple(types.intp, len(place))), generate
+
+
+@intrinsic
+def wide_vectors(typing_context: Any) -> Any:
+    """Let the function that calls this use vectors as wide as the processor has, also where it shies from them."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        set.add(builder.function.attributes, '"prefer-vector-width"="512"')
+        return context.get_dummy_value()
+
+    return types.void(), generate
 
 
 @kernel

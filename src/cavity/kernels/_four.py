@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 from numba.extending import overload
 
-from cavity.kernels._bridge import OPTIONS, kernel
+from cavity.kernels._bridge import OPTIONS, kernel, prefetch
 
 Four = tuple[float, float, float, float]
+
+CACHE_LINE = 64
+# Rows asked for ahead of their use: the processor itself does not look past a page, nor far enough while it computes.
+AHEAD = 8
 
 
 @kernel
@@ -19,6 +23,13 @@ def all_ones(weights: Any) -> bool:
     for i in range(weights.size):
         others += weights[i] != 1.0
     return others == 0
+
+
+@kernel
+def fetch_rows(X: Any, i: int, count: int) -> None:
+    """Ask for rows, soon to be used, of a C-ordered block."""
+    for e in range(0, count * X.shape[1], CACHE_LINE // X.itemsize):
+        prefetch(X, (i, e))
 
 
 @kernel

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.kernels._bridge import open_method
-from cavity.kernels._four import dot, four_derivatives, four_dots, weighted
+from cavity.kernels._four import AHEAD, dot, fetch_rows, four_derivatives, four_dots, weighted
 from cavity.kernels._star import dense_star
 
 
@@ -53,6 +53,7 @@ class DenseRows(NamedTuple):
         curvature[:d] = 0.0
         total, done = 0.0, n - n % 4
         for i in range(0, done, 4):
+            fetch_rows(X, i + AHEAD, 4)
             z = four_dots(X, i, point)
             v, (g0, g1, g2, g3), (c0, c1, c2, c3) = four_derivatives(loss, by_slope, targets, weights, i, z)
             total += v

@@ -13,8 +13,8 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 
-from cavity.kernels._bridge import OPTIONS, kernel
-from cavity.kernels._four import all_ones, four_dots
+from cavity.kernels._bridge import OPTIONS, kernel, wide_vectors
+from cavity.kernels._four import AHEAD, all_ones, fetch_rows, four_dots
 
 # A running product stays within exp(±RANGE), well inside double precision.
 _RANGE = 600.0
@@ -47,6 +47,7 @@ def _any_star(loss: Any, entries: Any, targets: Any, weights: Any, point: Any, s
     if all_ones(weights) and n >= 4:
         done = n - n % 4
         for i in range(0, done, 4):
+            fetch_rows(entries, i + AHEAD, 4)
             total += _four_rows_star(loss, entries, targets, i, point, steps, up, down)
     for i in range(done, n):
         if weights[i] > 0.0:
@@ -60,6 +61,7 @@ def _any_star(loss: Any, entries: Any, targets: Any, weights: Any, point: Any, s
 @kernel
 def _four_rows_star(loss: Any, X: Any, targets: Any, i: int, point: Any, steps: Any, up: Any, down: Any) -> float:
     """Add the costs of four rows of weight one along every axis; return their cost at the centre."""
+    wide_vectors()
     y0, y1, y2, y3 = targets[i], targets[i + 1], targets[i + 2], targets[i + 3]
     z0, z1, z2, z3 = four_dots(X, i, point)
     for j in range(point.size):
@@ -99,6 +101,7 @@ def _logistic_star(loss: Any, entries: Any, targets: Any, weights: Any, point: A
     total, room = 0.0, _RANGE
     for i in range(n):
         row = entries[i]
+        fetch_rows(entries, i + AHEAD, 1)
         z, squares = 0.0, 0.0
         for j in range(d):
             t = row[j] * steps[j]
