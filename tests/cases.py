@@ -58,6 +58,16 @@ def random_signs(rng, n):
     return rng.choice([-1.0, 1.0], n)
 
 
+def random_counts(rng, n):
+    return rng.poisson(2.0, n).astype(float)
+
+
+def random_targets(loss, rng, n):
+    """Targets of the kind that the loss is for."""
+    kinds = {"signs": random_signs, "reals": np.random.Generator.standard_normal, "counts": random_counts}
+    return kinds[loss.targets](rng, n)
+
+
 def as_cost_factor(factor):
     """The same cost, as a black box over the same coordinates."""
     return CostFactor(factor.cost, dim=factor.dim, coordinates=factor.coordinates, vectorized=True)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from cases import concave, fit, gaussian_cost, standard_prior
-from cavity import CostFactor, FactorialGaussian, Result, Status
+from cavity import CostFactor, FactorialGaussian, LinearFactor, Result, Status
+from cavity.losses import Squared
 from cavity.result import Refusal, RunError, Trace
 
 POSTERIOR = FactorialGaussian.from_moments([1.0, -2.0], [4.0, 0.25], log_mass=-3.5)
@@ -65,7 +66,9 @@ def test_a_status_says_what_to_do(status, advice):
 def test_every_status_is_reached_by_a_run_that_deserves_it():
     prior, good = standard_prior(1), gaussian_cost([1.0], [1.0])[0]
     bad = CostFactor(lambda t: np.inf, 1)
+    same = LinearFactor(Squared(), np.full((20, 4), 5.0), np.ones(20))
     reached = {
+        fit([same], standard_prior(4, 25.0), "qla", loops=1, safeguards=True).status,
         fit([good], prior).status,
         fit([good], prior, sites="none").status,
         fit([good], prior, loops=1).status,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cavity import FactorialGaussian
-from cavity.losses import Hinge, Logistic, Squared
+from cavity.losses import Hinge, Huber, Logistic, Poisson, Squared
 from cavity.schemes import QuickLaplace, VariationalQuadrature
 from cavity.testing import check_loss, check_scheme
 
@@ -47,6 +47,15 @@ def wrong(position, change):
         return tuple(answers)
 
     return variation(derivatives=derivatives, value=Base.value)
+
+
+def in_pieces(pieces):
+    """The loss 1 - y z, in one piece if those given are right."""
+    return variation(
+        value=lambda self, y, z: 1.0 - y * z,
+        derivatives=lambda self, y, z: (1.0 - y * z, -y + 0.0 * z, 0.0 * z),
+        pieces=lambda self, y: pieces(y),
+    )
 
 
 class NoFields(NamedTuple):
@@ -88,7 +97,7 @@ def writes_into(self, y, z):
 MISTAKES = [
     (NoFields(), "a loss must be a NamedTuple with at least one field, got NoFields with fields"),
     (NoTuple(), "a loss must be a NamedTuple with at least one field, got NoTuple"),
-    (variation(targets=property(lambda self: "labels")), "targets must be 'signs' or 'reals', got 'labels'"),
+    (variation(targets=property(lambda self: "labels")), "targets must be 'signs', 'reals' or 'counts', got"),
     (variation(value=lambda self, y, z: 2.0 * Base.value(self, y, z)), r"value\(y, z\) must equal derivatives\(y, z\)"),
     (Exponential(), "must take every finite prediction, .* FloatingPointError: overflow .*exponentials of negative"),
     (wrong(2, lambda c, y, z: c + np.where(np.abs(z) > 1e3, np.nan, 0.0)), "curvature must be finite for every finite"),
@@ -107,6 +116,12 @@ MISTAKES = [
     ),
     (variation(derivatives=lambda self, y, z: (float(z > 0.0), 0.0, 0.0)), "comparisons as factors in place of `if`"),
     (variation(derivatives=writes_into, value=Base.value), "must not write into its arguments"),
+    (in_pieces(lambda y: ((y, -y, 1.0), (np.inf, 0.0, 0.0))), r"is the value, got \(inf, 0\.0, 0\.0\) after -1"),
+    (in_pieces(lambda y: ((0.0, -y, 1.0), (np.inf, -y, 2.0))), "offset with which .* is the value, got .* after 0"),
+    (in_pieces(lambda y: ((-8.0, -y, 0.0), (np.inf, -y, 1.0))), "offset with which .* is the value, got .* after -inf"),
+    (in_pieces(lambda y: ((1.0, -y, 1.0), (1.0, -y, 1.0), (np.inf, -y, 1.0))), "an end beyond the one before"),
+    (in_pieces(lambda y: ((np.inf, -y, 1),)), "a piece must be three floats"),
+    (in_pieces(lambda y: ((9.0, -y, 1.0),)), "the last piece must end at infinity, got 9"),
 ]
 
 
@@ -116,7 +131,10 @@ def test_a_mistaken_loss_is_found(loss, message):
         check_loss(loss)
 
 
-@pytest.mark.parametrize("loss", [Base(), Base(1.0), Base(2.0), Logistic(), Squared(0.3)], ids=repr)
+SOUND = [Base(), Base(1.0), Base(2.0), Logistic(), Squared(0.3), Poisson(), in_pieces(lambda y: ((np.inf, -y, 1.0),))]
+
+
+@pytest.mark.parametrize("loss", SOUND, ids=repr)
 def test_a_sound_loss_passes_without_a_word(loss):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -161,6 +179,19 @@ def test_a_jump_of_the_curvature_needs_its_half_sum_too():
     with pytest.raises(AssertionError, match="curvature at a kink must be the half sum"):
         check_loss(wrong(2, lambda c, y, z: np.ceil(c)), kinks=[0.5, 1.5])
     check_loss(Base(), kinks=[0.5, 1.5])
+
+
+def test_the_place_of_a_kink_depends_on_the_kind_of_the_targets():
+    class OneSided(Poisson):
+        def derivatives(self, y, z):
+            value, slope, _ = Poisson.derivatives(self, y, z)
+            return value, slope, np.exp(np.minimum(z, self.ceiling)) * (z <= self.ceiling)
+
+    with pytest.raises(AssertionError, match=r"curvature at a kink must be the half sum .* at y=0\.0, z=2\.0"):
+        check_loss(OneSided(2.0))
+    # Here 2.0 + 0.3 misses the kink by rounding, which is no fault of the loss.
+    assert (2.0 + 0.3) - 2.0 != 0.3
+    check_loss(Huber(0.3))
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,8 @@
 """Fully factorized expectation propagation: additive costs in, means and variances out."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from cavity import losses, quadrature, schedules, schemes
 from cavity._version import __version__
 from cavity.engine import FactorError, Update
@@ -8,8 +11,13 @@ from cavity.fitting import fit
 from cavity.gaussian import FactorialGaussian
 from cavity.result import Result, Status
 
+if TYPE_CHECKING:
+    from cavity.estimators import EPClassifier, EPRegressor, load, save
+
 __all__ = [
     "CostFactor",
+    "EPClassifier",
+    "EPRegressor",
     "FactorError",
     "FactorialGaussian",
     "LinearFactor",
@@ -18,8 +26,19 @@ __all__ = [
     "Update",
     "__version__",
     "fit",
+    "load",
     "losses",
     "quadrature",
+    "save",
     "schedules",
     "schemes",
 ]
+
+_ESTIMATORS = ("EPClassifier", "EPRegressor", "load", "save")
+
+
+def __getattr__(name: str) -> Any:
+    # scikit-learn and Numba are loaded when they are first needed: importing cavity stays quick.
+    if name in _ESTIMATORS:
+        return getattr(import_module("cavity.estimators"), name)
+    raise AttributeError(f"module 'cavity' has no attribute {name!r}")

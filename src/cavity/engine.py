@@ -21,6 +21,7 @@ from cavity.schedules import Order, Temperature
 from cavity.schemes._protocol import Scheme
 from cavity.sites import NoSites, OwnSites, Sites, TiedSites, extend, is_proper_against, restrict
 
+FloatArray = NDArray[np.float64]
 Negative = Literal["floor", "keep", "skip"]
 SiteMode = Literal["own", "tied", "averaged", "none"]
 
@@ -30,6 +31,12 @@ FLOOR = 1e-10
 NEGLIGIBLE = 1e-10
 # How often the damping is halved before an update is refused.
 _HALVINGS = 4
+# With safeguards: a loop whose change, but for the damping, is not this share (less, as it is damped) below the larger
+# of the two before halves the damping, down to the least; any other raises it by a factor.
+_SHRINKS, _RELAXES = 0.05, 1.2
+_LEAST_DAMPING = 1.0 / 16.0
+# Rounding allowed a cost that is compared with another.
+_LEEWAY = 1e-9
 
 _STORES: dict[str, Callable[..., Sites]] = {
     "own": OwnSites,
@@ -51,6 +58,7 @@ class Settings:
     damping: float
     negative: Negative
     tol: float
+    safeguards: bool = False
 
 
 class Update(NamedTuple):
@@ -63,10 +71,14 @@ class Update(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """The quotient of new and old site of a factor, in its own coordinates, or why there is none."""
+    """The quotient of new and old site of a factor, in its own coordinates, or why there is none.
+
+    ``share`` is how much of the change to make at most: that of the old site which could be removed.
+    """
 
     change: FactorialGaussian | None
     refusal: Refusal | None
+    share: float = 1.0
 
 
 class FactorError(RuntimeError):
@@ -85,14 +97,20 @@ def visit(
     beta: float,
     power: float,
     negative: Negative,
+    retries: int = 0,
 ) -> Proposal:
     """Fit one factor anew: form the cavity, ask the scheme, apply the policy on negative precisions.
 
-    Posterior and site are restricted to the factor's coordinates. Pure.
+    Posterior and site are restricted to the factor's coordinates. An improper cavity is tried anew with half as much
+    of the site removed, as often as ``retries`` allows. Pure.
     """
+    share = 1.0
     cavity = posterior / site**power
-    if not is_proper_against(cavity, posterior):
-        return Proposal(None, Refusal.IMPROPER_CAVITY)
+    while not is_proper_against(cavity, posterior):
+        if retries == 0:
+            return Proposal(None, Refusal.IMPROPER_CAVITY)
+        retries, power, share = retries - 1, 0.5 * power, 0.5 * share
+        cavity = posterior / site**power
     with np.errstate(all="ignore"):
         fitted = scheme.approximate(factor, cavity, power * beta) ** (1.0 / power)
     if not fitted.is_finite:
@@ -101,7 +119,7 @@ def visit(
         fitted = floored(fitted, cavity)
     elif negative == "skip" and np.any(fitted.precision < -NEGLIGIBLE * cavity.precision):
         return Proposal(None, Refusal.NEGATIVE)
-    return Proposal(fitted / site, None)
+    return Proposal(fitted / site, None, share)
 
 
 def floored(site: FactorialGaussian, cavity: FactorialGaussian) -> FactorialGaussian:
@@ -117,9 +135,12 @@ def run(
     scheme: Scheme,
     settings: Settings,
     callback: Callable[[Update], object] | None = None,
+    start: Sequence[FactorialGaussian] | None = None,
 ) -> Result:
-    """Run EP from the prior until it settles or its loops are used up."""
+    """Run EP from the prior, or from given sites, until it settles or its loops are used up."""
     state = _Run(factors, prior, scheme, settings)
+    if start is not None:
+        state.begin_at(start)
     for loop in range(settings.loops):
         before = state.posterior
         state.begin_loop(loop)
@@ -130,7 +151,60 @@ def run(
         state.end_loop(before)
         if state.has_settled:
             break
+    state.finish()
     return state.result()
+
+
+class Guard:
+    """Keeps a run from blowing up: damps more while the posterior's change does not shrink, and knows the best loop.
+
+    The same for every engine. Off, it gives the damping of the settings and nothing else.
+    """
+
+    def __init__(self, settings: Settings, cost: Callable[[FloatArray], float]) -> None:
+        self.is_on = settings.safeguards and settings.sites != "none"
+        self.retries = _HALVINGS if settings.safeguards else 0
+        self.damping = self._most = settings.damping
+        self._cost, self._beta = cost, math.nan
+        self._changes = (math.inf, math.inf)
+        self._bound = self._best = self._last = math.inf
+
+    @property
+    def relative_damping(self) -> float:
+        """Damping now against that of the settings: a damped loop changes less, and has settled later."""
+        return self.damping / self._most
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the last loop ended at a higher cost than the prior mean."""
+        return self.is_on and not self._last <= self._bound + _LEEWAY * abs(self._bound)
+
+    def begin_loop(self, beta: float, prior_mean: FloatArray, mean: FloatArray) -> bool:
+        """Note the cost of the prior mean at the loop's temperature; whether to keep the state to go back to it."""
+        if beta == self._beta:
+            return False
+        self._beta, self._changes = beta, (math.inf, math.inf)
+        self._bound, self._best = self._cost(prior_mean), self._cost(mean)
+        return True
+
+    def end_loop(self, change: float, mean: FloatArray) -> bool:
+        """Choose the damping of the next loop; whether this one ended better than any before."""
+        undamped = change / self.relative_damping
+        if undamped <= (1.0 - _SHRINKS * self.relative_damping) * max(self._changes):
+            self.damping = min(_RELAXES * self.damping, self._most)
+        else:
+            self.damping = max(0.5 * self.damping, _LEAST_DAMPING * self._most)
+        self._changes = (self._changes[1], undamped)
+        self._last = self._cost(mean)
+        if not self._last < self._best:
+            return False
+        self._best = self._last
+        return True
+
+
+def prior_cost(prior: FactorialGaussian, point: FloatArray) -> float:
+    """Half the squared distance from the prior mean, in standard deviations."""
+    return float(0.5 * np.sum(prior.precision * (point - prior.mean) ** 2))
 
 
 class _Run:
@@ -144,11 +218,32 @@ class _Run:
         self.gathered: FactorialGaussian | None = None
         self.beta = settings.temperature.beta(0)
         self.ledger = Ledger()
+        self.guard = Guard(settings, self.cost)
+        self.kept = (self.sites, self.posterior)
+
+    def cost(self, point: FloatArray) -> float:
+        """Beta times all costs at a point, and the prior's term."""
+        with np.errstate(all="ignore"):
+            costs = [
+                factor.cost((point if support is None else point[support])[None])[0]
+                for factor, support in zip(self.factors, self.supports, strict=True)
+            ]
+            return float(self.beta * np.sum(costs) + prior_cost(self.prior, point))
+
+    def begin_at(self, start: Sequence[FactorialGaussian]) -> None:
+        """Put given sites in the place of the uniform ones."""
+        for k, site in enumerate(start):
+            support = self.supports[k]
+            check_site(k, site, self.prior.dim if support is None else support.size)
+            self.sites.update(k, site)
+        check_started(self.sites.posterior(self.prior), self.prior)
+        self.posterior = self.sites.posterior(self.prior)
 
     @property
     def has_settled(self) -> bool:
         """Whether the last loop changed little, refused nothing and was at the final temperature."""
-        return self.ledger.has_settled(self.settings.tol) and temperature_is_final(self.settings, self.ledger.loops)
+        tol = self.settings.tol * self.guard.relative_damping
+        return self.ledger.has_settled(tol) and temperature_is_final(self.settings, self.ledger.loops)
 
     def begin_loop(self, loop: int) -> None:
         """Move to the loop's temperature, and multiply the posterior up anew against drift of rounding."""
@@ -165,6 +260,8 @@ class _Run:
             self.posterior = self.sites.posterior(self.prior)
         if self.settings.sites == "averaged":
             self.gathered = FactorialGaussian.uniform(self.prior.dim)
+        if self.guard.is_on and self.guard.begin_loop(self.beta, self.prior.mean, self.posterior.mean):
+            self.kept = (self.sites.power(1.0), self.posterior)
 
     def step(self, k: int, following: int) -> Refusal | None:
         """Visit factor ``k``; accept what leaves the posterior and the cavity of ``following`` proper."""
@@ -173,7 +270,14 @@ class _Run:
         posterior = restrict(self.posterior, support)
         try:
             proposal = visit(
-                self.factors[k], self.scheme, posterior, self.sites.site(k), self.beta, s.power, s.negative
+                self.factors[k],
+                self.scheme,
+                posterior,
+                self.sites.site(k),
+                self.beta,
+                s.power,
+                s.negative,
+                self.guard.retries,
             )
         except Exception as error:
             raise FactorError(k, self.result(), error) from error
@@ -185,25 +289,36 @@ class _Run:
         if self.gathered is not None:
             self.gathered = self.gathered * change
             return None
-        return self._accept(k, following, proposal.change, change)
+        return self._accept(k, following, proposal.change, change, proposal.share)
 
     def end_loop(self, before: FactorialGaussian) -> None:
-        """Apply what was gathered, if anything, and measure the change of the loop."""
+        """Apply what was gathered, if anything, measure the change of the loop, and keep it if it is the best."""
         if self.gathered is not None:
-            self._accept(-1, -1, self.gathered, self.gathered)
+            self._accept(-1, -1, self.gathered, self.gathered, 1.0)
             self.gathered = None
         single = self.settings.sites == "none"
-        self.ledger.end_loop(math.nan if single else distance(before, self.posterior))
+        change = math.nan if single else distance(before, self.posterior)
+        if self.guard.is_on and self.guard.end_loop(change, self.posterior.mean):
+            self.kept = (self.sites.power(1.0), self.posterior)
+        self.ledger.end_loop(change)
+
+    def finish(self) -> None:
+        """Go back to the best loop if the last one is worse than the prior mean."""
+        if self.guard.is_lost:
+            self.sites, self.posterior = self.kept
+            self.ledger.refuse(-1, Refusal.DIVERGED)
 
     def result(self) -> Result:
         """Everything so far as a value."""
         status = self.ledger.status(self.settings.sites == "none", self.has_settled)
         return Result(self.posterior, self.sites.values(), status, self.ledger.trace())
 
-    def _accept(self, k: int, following: int, own: FactorialGaussian, full: FactorialGaussian) -> Refusal | None:
+    def _accept(
+        self, k: int, following: int, own: FactorialGaussian, full: FactorialGaussian, most: float
+    ) -> Refusal | None:
         """Make the change, halved as often as posterior and next cavity need; or leave all as it was."""
         for halving in range(_HALVINGS + 1):
-            share = self.settings.damping * 0.5**halving
+            share = self.guard.damping * most * 0.5**halving
             trial, change = self.posterior * full**share, own**share
             if not is_proper_against(trial, self.prior):
                 continue
@@ -217,6 +332,18 @@ class _Run:
                 return None
         self.ledger.refuse(k, Refusal.IMPROPER_POSTERIOR)
         return Refusal.IMPROPER_POSTERIOR
+
+
+def check_site(k: int, site: FactorialGaussian, dim: int) -> None:
+    """Refuse a site to start from that cannot be one."""
+    if site.dim != dim or not site.is_finite:
+        raise ValueError(f"start[{k}] must be a finite site in the {dim} coordinates of factor {k}, got {site.dim}")
+
+
+def check_started(posterior: FactorialGaussian, prior: FactorialGaussian) -> None:
+    """Refuse sites whose product with the prior is not proper."""
+    if not is_proper_against(posterior, prior):
+        raise ValueError("the prior times the sites of start is not proper: raise their precisions, or leave start out")
 
 
 def temperature_is_final(settings: Settings, loops: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +14,7 @@ from cavity import schedules, schemes
 from cavity.engine import FactorError, Negative, Settings, SiteMode, Update, run
 from cavity.factors import Factor, LinearBatches, LinearFactor
 from cavity.gaussian import FactorialGaussian
+from cavity.mode import BatchSites, find_mode, gaussians, sites_at
 from cavity.progress import ProgressBar
 from cavity.result import Ledger, Result
 from cavity.schedules import Order, Temperature
@@ -38,6 +40,8 @@ def fit(
     seed: int = 0,
     negative: Negative = "keep",
     tol: float = 1e-3,
+    safeguards: bool = False,
+    start: Sequence[FactorialGaussian] | Literal["mode"] | None = None,
     callback: Callable[[Update], object] | None = None,
     progress: bool = False,
     compiled: bool | None = None,
@@ -51,7 +55,7 @@ def fit(
     prior
         A proper `FactorialGaussian`.
     scheme
-        ``"la"``, ``"qla"``, ``"gq"``, ``"vq"`` or a scheme from `cavity.schemes`.
+        ``"la"``, ``"qla"``, ``"gq"``, ``"vq"``, for linear factors also ``"exact"``, or a scheme from `cavity.schemes`.
     loops
         Most loops over the factors: 20 by default, 1 with ``sites="none"``.
     sites
@@ -75,12 +79,21 @@ def fit(
     tol
         A loop that changes no mean by more than this many standard deviations, and no precision by more than
         this share, ends the run. 0 never does.
+    safeguards
+        Whether to keep the run from blowing up: where a cavity is improper only as much of the old site is removed as
+        can be; the damping halves while the posterior's change does not shrink, and doubles again after; a run that
+        ends at a higher cost than the prior mean goes back to its best loop. Same input, same output. Off, EP is as
+        the paper has it.
+    start
+        Sites to start from instead of uniform ones, for ``sites="own"``. As in `Result.sites`, one a factor in its own
+        coordinates; their product with the prior must be proper. Or ``"mode"``, for linear factors of one loss: the
+        second-order expansion of every factor at the minimum of prior and costs, which is found first.
     callback
         Called with an `Update` after every visit.
     progress
         Whether to show a progress bar on standard error.
     compiled
-        Whether to run compiled loops, which serve linear factors of one loss, the four schemes with a rule of
+        Whether to run compiled loops, which serve linear factors of one loss, all schemes with a rule of
         precision 3, and every choice of sites but ``"averaged"``. None takes them wherever they can serve, without a
         callback; True insists; False runs the plain engine. The answer is the same to rounding.
 
@@ -106,7 +119,7 @@ def fit(
     (array([1.333333, 1.333333]), 'CONVERGED')
     """
     chosen = schemes.resolve(scheme)
-    settings = _settings(loops, sites, beta, power, damping, order, seed, negative, tol, len(factors))
+    settings = make_settings(loops, sites, beta, power, damping, order, seed, negative, tol, len(factors), safeguards)
     if not prior.is_proper:
         raise ValueError(
             "prior must be proper, with a positive finite variance everywhere; "
@@ -115,13 +128,18 @@ def fit(
     reason = "" if compiled is False else _why_plain(factors, chosen, settings, callback)
     if compiled and reason:
         raise ValueError(f"compiled=True is not possible: {reason}; leave compiled out for the plain engine")
+    sites_to_start: Any = start
+    if isinstance(start, str):
+        sites_to_start = _sites_at_mode(start, factors, prior, settings)
+    elif start is not None:
+        _check_start(start, len(factors), settings)
     with ProgressBar(settings.loops * len(settings.order.visits(len(factors), 0)), progress) as bar:
         if compiled is not False and not reason:
             linear = import_module("cavity.linear")
-            batches = factors if isinstance(factors, LinearBatches) else LinearBatches.stack(factors)  # type: ignore[arg-type]
+            batches = _stacked(factors)
             _check_batches(batches, prior)
             try:
-                return linear.run(batches, prior, chosen, settings, bar.after_loop)  # type: ignore[no-any-return]
+                return linear.run(batches, prior, chosen, settings, bar.after_loop, sites_to_start)  # type: ignore[no-any-return]
             except linear.NotCompilableError as error:
                 if compiled:
                     raise
@@ -133,20 +151,18 @@ def fit(
             if callback is not None:
                 callback(update)
 
-        return run(factors, prior, chosen, settings, after_visit)
+        if isinstance(start, str):
+            sites_to_start = gaussians(_stacked(factors), sites_to_start)
+        return run(factors, prior, chosen, settings, after_visit, sites_to_start)
 
 
 def _why_plain(
     factors: Sequence[Factor], scheme: Scheme, settings: Settings, callback: Callable[[Update], object] | None
 ) -> str:
     """Say why compiled loops cannot serve this run; empty if they can."""
-    if isinstance(factors, LinearBatches):
-        loss = factors.loss
-    else:
-        linear = [factor for factor in factors if isinstance(factor, LinearFactor)]
-        if len(linear) < len(factors) or any(f.loss != linear[0].loss or f.dim != linear[0].dim for f in linear):
-            return "the factors are not linear factors of one loss"
-        loss = linear[0].loss
+    if not _are_linear(factors):
+        return "the factors are not linear factors of one loss"
+    loss = factors.loss if isinstance(factors, LinearBatches) else factors[0].loss  # type: ignore[attr-defined]
     if callback is not None:
         return "a callback needs to see every visit"
     # Numba is loaded when it is first needed: importing cavity stays quick.
@@ -154,7 +170,20 @@ def _why_plain(
     return reason
 
 
-def _settings(
+def _are_linear(factors: Sequence[Factor]) -> bool:
+    """Whether all are linear factors of one loss and width."""
+    if isinstance(factors, LinearBatches):
+        return True
+    linear = [factor for factor in factors if isinstance(factor, LinearFactor)]
+    return len(linear) == len(factors) and all(f.loss == linear[0].loss and f.dim == linear[0].dim for f in linear)
+
+
+def _stacked(factors: Sequence[Factor]) -> LinearBatches:
+    """Linear factors as one data set."""
+    return factors if isinstance(factors, LinearBatches) else LinearBatches.stack(factors)  # type: ignore[arg-type]
+
+
+def make_settings(
     loops: int | None,
     sites: SiteMode,
     beta: float | Sequence[float] | Temperature,
@@ -165,7 +194,9 @@ def _settings(
     negative: Negative,
     tol: float,
     count: int,
+    safeguards: bool = False,
 ) -> Settings:
+    """Check the choices of a run over so many factors."""
     if sites not in ("own", "tied", "averaged", "none"):
         raise ValueError(f"sites must be 'own', 'tied', 'averaged' or 'none', got {sites!r}")
     if negative not in ("floor", "keep", "skip"):
@@ -192,7 +223,29 @@ def _settings(
     if sites == "none" and np.max(np.bincount(visits)) > 1:
         raise ValueError("sites='none' counts a factor as often as it is visited: order must name each once at most")
     temperature = schedules.resolve_beta(beta)
-    return Settings(int(loops), sites, temperature, visiting, float(power), float(damping), negative, float(tol))
+    return Settings(
+        int(loops), sites, temperature, visiting, float(power), float(damping), negative, float(tol), bool(safeguards)
+    )
+
+
+def _sites_at_mode(start: str, factors: Sequence[Factor], prior: FactorialGaussian, settings: Settings) -> BatchSites:
+    """Find the mode, and the sites that put the posterior there."""
+    if start != "mode":
+        raise ValueError(f"start must be 'mode', sites, or None, got {start!r}")
+    if settings.sites != "own":
+        raise ValueError(f"start='mode' needs sites='own', one site a factor, got sites={settings.sites!r}")
+    if not _are_linear(factors):
+        raise ValueError("start='mode' needs linear factors of one loss; leave start out, or give sites")
+    batches, beta = _stacked(factors), settings.temperature.beta(0)
+    _check_batches(batches, prior)
+    return sites_at(batches, prior, find_mode(batches, prior, beta), beta)
+
+
+def _check_start(start: Sequence[FactorialGaussian], count: int, settings: Settings) -> None:
+    if settings.sites != "own":
+        raise ValueError(f"start needs sites='own', one site a factor, got sites={settings.sites!r}")
+    if len(start) != count:
+        raise ValueError(f"start must hold one site for each of {count} factors, got {len(start)}")
 
 
 def _check_factors(factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme) -> None:

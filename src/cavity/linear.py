@@ -8,18 +8,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import singledispatch
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numba.core.errors import NumbaError
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cavity.engine import Settings, distance, temperature_is_final, visits_with_next
+from cavity.engine import (
+    Guard,
+    Settings,
+    check_site,
+    check_started,
+    distance,
+    prior_cost,
+    temperature_is_final,
+    visits_with_next,
+)
 from cavity.factors import LinearBatches
 from cavity.gaussian import FactorialGaussian
 from cavity.kernels import _schemes as compiled
 from cavity.kernels._bridge import entry
+from cavity.kernels._exact import ExactProjection as CompiledProjection
+from cavity.kernels._moments import rules_for
 from cavity.kernels._single import posterior_and_scratch, single_star, single_taylor
 from cavity.kernels._store import NONE, OWN, TIED, Store
 from cavity.kernels._sweep import (
@@ -40,20 +51,22 @@ from cavity.kernels._sweep import (
     sweep,
 )
 from cavity.kernels._work import work_for
+from cavity.linear_sites import StoredSites, fill_store
+from cavity.mode import BatchSites
 from cavity.quadrature import Precision3, Rule
 from cavity.result import Ledger, Refusal, Result
-from cavity.schemes import GaussQuadrature, Laplace, QuickLaplace, VariationalQuadrature
+from cavity.schemes import ExactProjection, GaussQuadrature, Laplace, QuickLaplace, VariationalQuadrature
 from cavity.sites import is_proper_against
 
 FloatArray = NDArray[np.float64]
 
-_REFUSALS = {
+REFUSALS = {
     IMPROPER_CAVITY: Refusal.IMPROPER_CAVITY,
     NONFINITE: Refusal.NONFINITE,
     NEGATIVE: Refusal.NEGATIVE,
     IMPROPER_POSTERIOR: Refusal.IMPROPER_POSTERIOR,
 }
-_POLICIES = {"keep": KEEP, "floor": FLOOR, "skip": SKIP}
+POLICIES = {"keep": KEEP, "floor": FLOOR, "skip": SKIP}
 
 
 class NotCompilableError(TypeError):
@@ -88,6 +101,11 @@ def _(scheme: GaussQuadrature) -> Any | None:
     return None if spread is None else compiled.GaussQuadrature(spread)
 
 
+@lower.register
+def _(scheme: ExactProjection) -> Any:
+    return CompiledProjection(rules_for(scheme.order))
+
+
 def _spread(rule: Rule) -> float | None:
     """Spread of a star as the kernels know it."""
     if not isinstance(rule, Precision3):
@@ -113,10 +131,13 @@ def run(
     scheme: object,
     settings: Settings,
     after_loop: Callable[[int, int], object] | None = None,
+    start: Sequence[FactorialGaussian] | BatchSites | None = None,
 ) -> Result:
-    """Run EP from the prior until it settles or its loops are used up; equal to `engine.run`."""
+    """Run EP from the prior, or from given sites, until it settles or its loops are used up; as `engine.run` does."""
     try:
         state = _run_class(factors, scheme, settings)(factors, prior, scheme, settings)
+        if start is not None:
+            state.begin_at(start)
         state.loop(0)
     except NumbaError as error:
         raise NotCompilableError(
@@ -130,6 +151,7 @@ def run(
             after_loop(loop, state.ledger.updates)
         if state.has_settled:
             break
+    state.finish()
     return state.result()
 
 
@@ -144,6 +166,7 @@ class LinearRun:
         self.rows = int(np.max(np.diff(factors.cuts)))
         self.beta = settings.temperature.beta(0)
         self.ledger = Ledger()
+        self.guard = Guard(settings, self.cost)
         self._allocate()
 
     def _allocate(self) -> None:
@@ -163,7 +186,27 @@ class LinearRun:
     @property
     def has_settled(self) -> bool:
         """Whether the last loop changed little, refused nothing and was at the final temperature."""
-        return self.ledger.has_settled(self.settings.tol) and temperature_is_final(self.settings, self.ledger.loops)
+        tol = self.settings.tol * self.guard.relative_damping
+        return self.ledger.has_settled(tol) and temperature_is_final(self.settings, self.ledger.loops)
+
+    def begin_at(self, start: Sequence[FactorialGaussian] | BatchSites) -> None:
+        """Put given sites in the place of the uniform ones."""
+        s = self.store
+        if isinstance(start, BatchSites):
+            fill_store(s, start)
+        elif isinstance(start, StoredSites) and start.fits(s):
+            start.copy_to(s)
+        else:
+            for k, site in enumerate(start):
+                own = self.factors[k].coordinates
+                check_site(k, site, self.prior.dim if own is None else own.size)
+                begin, end = s.starts[k], s.starts[k + 1]
+                place = np.argsort(s.support[begin:end]) if s.support.size else slice(None) if own is None else own
+                s.shifts[begin:end][place], s.precisions[begin:end][place] = site.shift, site.precision
+                s.scales[k] = site.log_scale
+        posterior = self._product()
+        check_started(posterior, self.prior)
+        self._set_posterior(posterior)
 
     def loop(self, loop: int) -> None:
         """Visit every batch of a loop."""
@@ -179,10 +222,33 @@ class LinearRun:
         s = self.settings
         visits, following = visits_with_next(s, len(self.factors), loop)
         outcomes = np.zeros(visits.size, dtype=np.int8)
-        options = Options(beta, s.power, s.damping, _POLICIES[s.negative])
+        options = Options(beta, s.power, self.guard.damping, POLICIES[s.negative], self.guard.retries)
+        if self.guard.is_on and self.guard.begin_loop(beta, self.prior.mean, self.posterior.mean):
+            self.kept = self._copied()
         self._sweep(visits, following, options, outcomes)
         self._note(visits, outcomes)
-        self.ledger.end_loop(math.nan if before is None else distance(before, self.posterior))
+        change = math.nan if before is None else distance(before, self.posterior)
+        if self.guard.is_on and self.guard.end_loop(change, self.posterior.mean):
+            self.kept = self._copied()
+        self.ledger.end_loop(change)
+
+    def finish(self) -> None:
+        """Go back to the best loop if the last one is worse than the prior mean."""
+        if self.guard.is_lost:
+            self.store, posterior = self.kept
+            self._set_posterior(posterior)
+            self.ledger.refuse(-1, Refusal.DIVERGED)
+
+    def _copied(self) -> tuple[Any, FactorialGaussian]:
+        """Copy what a run may have to go back to."""
+        s = self.store
+        copies = (s.shifts.copy(), s.precisions.copy(), s.scales.copy())
+        return s._replace(shifts=copies[0], precisions=copies[1], scales=copies[2]), self.posterior
+
+    def cost(self, point: FloatArray) -> float:
+        """Beta times all costs at a point, and the prior's term."""
+        with np.errstate(all="ignore"):
+            return float(self.beta * self.factors.cost(point) + prior_cost(self.prior, point))
 
     def _sweep(self, visits: Any, following: Any, options: Options, outcomes: Any) -> None:
         f = self.factors
@@ -203,7 +269,7 @@ class LinearRun:
             if outcome == DAMPED:
                 self.ledger.damp(k)
             else:
-                self.ledger.refuse(k, _REFUSALS[outcome])
+                self.ledger.refuse(k, REFUSALS[outcome])
 
     def _set_posterior(self, posterior: FactorialGaussian) -> None:
         self.state.records[:, 0], self.state.records[:, 1] = posterior.shift, posterior.precision
@@ -294,41 +360,16 @@ def _run_class(factors: LinearBatches, scheme: object, settings: Settings) -> ty
     return SparsePass if settings.sites == "none" and special and sparse.issparse(factors.X) else LinearRun
 
 
-class StoredSites(Sequence[FactorialGaussian]):
-    """The sites of a compiled run in their factors' own coordinates, each made when asked for."""
-
-    def __init__(self, factors: LinearBatches, store: Store) -> None:
-        self._factors, self._store = factors, store
-
-    def __len__(self) -> int:
-        return len(self._factors)
-
-    @overload
-    def __getitem__(self, index: int) -> FactorialGaussian: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[FactorialGaussian]: ...
-    def __getitem__(self, index: int | slice) -> FactorialGaussian | list[FactorialGaussian]:
-        if isinstance(index, slice):
-            return [self[k] for k in range(*index.indices(len(self)))]
-        k = range(len(self))[index]
-        s, own = self._store, self._factors[k].coordinates
-        span = slice(s.starts[k], s.starts[k + 1])
-        site = FactorialGaussian(s.scales[k], s.shifts[span], s.precisions[span])
-        if s.support.size:
-            return site.take(np.argsort(s.support[span]))
-        return site if own is None else site.take(own)
-
-
 def _lower_data(factors: LinearBatches) -> tuple[Any, int, int]:
     """Return the data as a kernel takes it, and the most coordinates and entries a batch can have."""
     X = factors.X
     if not sparse.issparse(X):
-        return DenseData(_readonly(np.ascontiguousarray(X))), factors.dim, 0
+        return DenseData(readonly(np.ascontiguousarray(X))), factors.dim, 0
     entries = int(np.max(np.diff(X.indptr[factors.cuts])))
-    return SparseData(_readonly(X.data), _readonly(X.indices), _readonly(X.indptr)), min(factors.dim, entries), entries
+    return SparseData(readonly(X.data), readonly(X.indices), readonly(X.indptr)), min(factors.dim, entries), entries
 
 
-def _readonly(array: NDArray[Any]) -> NDArray[Any]:
+def readonly(array: NDArray[Any]) -> NDArray[Any]:
     """View that cannot be written, so that one compiled form serves all arrays, memory maps included."""
     view = array.view(np.ndarray)
     view.flags.writeable = False

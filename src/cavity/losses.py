@@ -3,15 +3,22 @@ r"""Losses of a linear predictor: value, slope and curvature in :math:`z = x^\to
 A loss is a ``NamedTuple`` with at least one field and two methods, written with arithmetic and numpy functions,
 comparisons used as factors and no ``if``, so that the same lines serve arrays here and scalars in compiled code.
 `cavity.testing.check_loss` tells whether a loss of your own keeps the contract.
+
+A loss that is linear in pieces may say so, by a third method ``pieces(y)`` for a single number ``y``: exact integrals
+follow. It returns triples ``(end, slope, offset)`` of floats from left to right, of which the last ends at infinity:
+the loss is ``offset + slope * z`` for ``z`` up to ``end`` and beyond the end before. It is compiled too, and may
+branch on ``y``, but always returns the same number of pieces.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-__all__ = ["Hinge", "Logistic", "QuasiZeroOne", "Squared"]
+__all__ = ["Absolute", "Hinge", "Huber", "Logistic", "Poisson", "Quantile", "QuasiZeroOne", "Squared"]
+
+Piece: TypeAlias = tuple[float, float, float]
 
 
 class Loss(Protocol):
@@ -19,7 +26,7 @@ class Loss(Protocol):
 
     @property
     def targets(self) -> str:
-        """Which targets are meant: ``"signs"`` (-1 and +1) or ``"reals"``."""
+        """Which targets are meant: ``"signs"`` (-1 and +1), ``"reals"``, or ``"counts"`` (reals of zero or more)."""
 
     def value(self, y: Any, z: Any) -> Any:
         """Loss of the prediction ``z`` where the target is ``y``; never overflows for finite ``z``."""
@@ -105,6 +112,13 @@ class Hinge(NamedTuple):
         t = self.margin - y * z
         return np.maximum(t, 0.0), -y * (0.5 + 0.5 * np.sign(t)), 0.0 * t
 
+    def pieces(self, y: float) -> tuple[Piece, Piece]:
+        """Descent and floor, in the order of ``y``."""
+        end = self.margin * y
+        if y > 0.0:
+            return (end, -y, 1.0 * self.margin), (np.inf, 0.0, 0.0)
+        return (end, 0.0, 0.0), (np.inf, -y, 1.0 * self.margin)
+
 
 class QuasiZeroOne(NamedTuple):
     r"""Continuous, non-convex stand-in of the paper for the 0-1 loss, for signs :math:`y`.
@@ -144,6 +158,13 @@ class QuasiZeroOne(NamedTuple):
         below, above = 0.5 - 0.5 * np.sign(a), 0.5 + 0.5 * np.sign(a - self.epsilon)
         return v, -y * (self.epsilon * below + (1.0 - below - above) / self.epsilon), 0.0 * a
 
+    def pieces(self, y: float) -> tuple[Piece, Piece, Piece]:
+        """Slope of the wrong side, descent and floor, in the order of ``y``."""
+        gentle, steep, end = -self.epsilon * y, -y / self.epsilon, self.epsilon * y
+        if y > 0.0:
+            return (0.0, gentle, 1.0), (end, steep, 1.0), (np.inf, 0.0, 0.0)
+        return (end, 0.0, 0.0), (0.0, steep, 1.0), (np.inf, gentle, 1.0)
+
 
 class Squared(NamedTuple):
     r"""Squared loss for real targets :math:`y`: the negative logarithm of a Gaussian, up to a constant.
@@ -177,3 +198,167 @@ class Squared(NamedTuple):
         """Value, slope and curvature at ``z``."""
         r = (z - y) / self.scale
         return 0.5 * r * r, r / self.scale, 0.0 * r + 1.0 / (self.scale * self.scale)
+
+
+class Absolute(NamedTuple):
+    r"""Absolute loss for real targets :math:`y`: noise of Laplace, whose outliers cost no more than their distance.
+
+    .. math:: \ell(y, z) = \frac{|y - z|}{s}
+
+    Parameters
+    ----------
+    scale
+        The mean size :math:`s` of the noise.
+
+    Examples
+    --------
+    >>> float(Absolute(scale=0.5).value(2.0, 1.0))
+    2.0
+    """
+
+    scale: float = 1.0
+
+    @property
+    def targets(self) -> str:
+        """Reals."""
+        return "reals"
+
+    def value(self, y: Any, z: Any) -> Any:
+        """Loss at ``z``."""
+        return np.abs(z - y) / self.scale
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
+        """Value, slope and curvature at ``z``."""
+        r = z - y
+        return np.abs(r) / self.scale, np.sign(r) / self.scale, 0.0 * r
+
+    def pieces(self, y: float) -> tuple[Piece, Piece]:
+        """Both sides of ``y``."""
+        a = 1.0 / self.scale
+        return (1.0 * y, -a, a * y), (np.inf, a, -a * y)
+
+
+class Huber(NamedTuple):
+    r"""Huber loss for real targets :math:`y`: squared near the target, absolute far from it.
+
+    .. math:: \ell(y, z) = \begin{cases} u^2 / 2 & |u| \le k \\ k |u| - k^2 / 2 & |u| > k \end{cases},
+        \qquad u = \frac{y - z}{s}
+
+    Parameters
+    ----------
+    threshold
+        The distance :math:`k` in units of the scale beyond which a row counts as an outlier. The default loses five
+        percent against the squared loss where the noise is Gaussian after all.
+    scale
+        The scale :math:`s` of the noise.
+
+    Examples
+    --------
+    >>> loss = Huber(threshold=1.0)
+    >>> float(loss.value(0.0, 0.5)), float(loss.value(0.0, 10.0))
+    (0.125, 9.5)
+    """
+
+    threshold: float = 1.35
+    scale: float = 1.0
+
+    @property
+    def targets(self) -> str:
+        """Reals."""
+        return "reals"
+
+    def value(self, y: Any, z: Any) -> Any:
+        """Loss at ``z``."""
+        u = (z - y) / self.scale
+        near = np.minimum(np.maximum(u, -self.threshold), self.threshold)
+        return near * (u - 0.5 * near)
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
+        """Value, slope and curvature at ``z``."""
+        u = (z - y) / self.scale
+        near = np.minimum(np.maximum(u, -self.threshold), self.threshold)
+        inside = 0.5 + 0.5 * np.sign(self.threshold - np.abs(u))
+        return near * (u - 0.5 * near), near / self.scale, inside / (self.scale * self.scale)
+
+
+class Quantile(NamedTuple):
+    r"""Pinball loss for real targets :math:`y`, least at a quantile of them in place of their mean.
+
+    .. math:: \ell(y, z) = \frac{q \max(y - z, 0) + (1 - q) \max(z - y, 0)}{s}
+
+    Parameters
+    ----------
+    quantile
+        The share :math:`q` of targets below the prediction, between zero and one.
+    scale
+        The scale :math:`s`.
+
+    Examples
+    --------
+    >>> loss = Quantile(0.75)
+    >>> float(loss.value(1.0, 0.0)), float(loss.value(0.0, 1.0))
+    (0.75, 0.25)
+    """
+
+    quantile: float = 0.5
+    scale: float = 1.0
+
+    @property
+    def targets(self) -> str:
+        """Reals."""
+        return "reals"
+
+    def value(self, y: Any, z: Any) -> Any:
+        """Loss at ``z``."""
+        r = z - y
+        return (np.maximum(r, 0.0) - self.quantile * r) / self.scale
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
+        """Value, slope and curvature at ``z``."""
+        r = z - y
+        v = (np.maximum(r, 0.0) - self.quantile * r) / self.scale
+        return v, (0.5 + 0.5 * np.sign(r) - self.quantile) / self.scale, 0.0 * r
+
+    def pieces(self, y: float) -> tuple[Piece, Piece]:
+        """Both sides of ``y``."""
+        down, up = -self.quantile / self.scale, (1.0 - self.quantile) / self.scale
+        return (1.0 * y, down, -down * y), (np.inf, up, -up * y)
+
+
+class Poisson(NamedTuple):
+    r"""Poisson loss for counts :math:`y`: the logarithm of their mean is the prediction.
+
+    .. math:: \ell(y, z) = e(z) - y z, \qquad
+        e(z) = \begin{cases} e^z & z \le c \\ e^c (1 + z - c) & z > c \end{cases}
+
+    Beyond the ceiling the exponential is continued by its tangent, so that nothing overflows and the loss stays convex.
+
+    Parameters
+    ----------
+    ceiling
+        The prediction :math:`c` beyond which that is done; the default stands for a mean of :math:`10^{13}`.
+
+    Examples
+    --------
+    >>> value, slope, curvature = Poisson().derivatives(3.0, 0.0)
+    >>> float(value), float(slope), float(curvature)
+    (1.0, -2.0, 1.0)
+    """
+
+    ceiling: float = 30.0
+
+    @property
+    def targets(self) -> str:
+        """Counts."""
+        return "counts"
+
+    def value(self, y: Any, z: Any) -> Any:
+        """Loss at ``z``."""
+        e = np.exp(np.minimum(z, self.ceiling))
+        return e * (1.0 + np.maximum(z - self.ceiling, 0.0)) - y * z
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
+        """Value, slope and curvature at ``z``."""
+        e = np.exp(np.minimum(z, self.ceiling))
+        v = e * (1.0 + np.maximum(z - self.ceiling, 0.0)) - y * z
+        return v, e - y, e * (0.5 + 0.5 * np.sign(self.ceiling - z))

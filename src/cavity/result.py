@@ -24,6 +24,7 @@ class Refusal(Enum):
     NEGATIVE = "the site has a negative precision"
     IMPROPER_POSTERIOR = "the posterior or the next cavity would be improper"
     RESCALING = "sites rescaled to the new beta would make the posterior improper"
+    DIVERGED = "the last loop ended at a higher cost than the prior mean; an earlier state was kept"
 
 
 class Status(Enum):
@@ -39,6 +40,10 @@ class Status(Enum):
     NONFINITE = (
         "updates were refused in the last loop because a cost or its site was not finite: look at the cost of the "
         "factors that result.trace names, scale the data, or narrow the prior"
+    )
+    DIVERGED = (
+        "the last loop ended at a higher cost than the prior mean, and the best state before it was kept: use "
+        "scheme='exact' on linear factors, 'la' or smaller mini-batches elsewhere, or damping=0.1"
     )
     NEGATIVE = (
         "updates were refused in the last loop because of negative='skip' and sites of negative precision: "
@@ -136,11 +141,22 @@ class Ledger:
         """Whether the last loop changed less and refused nothing."""
         return bool(self._changes) and self._changes[-1] < tol and not self._of_loop
 
+    @property
+    def last_change(self) -> float:
+        """Change of the last loop that was closed."""
+        return self._changes[-1]
+
     def status(self, single_pass: bool, settled: bool) -> Status:
         """Say how it ends."""
         if self._of_loop:
             worst = self._of_loop.most_common(1)[0][0]
-            named = {Refusal.NONFINITE: Status.NONFINITE, Refusal.NEGATIVE: Status.NEGATIVE}
+            named = {
+                Refusal.NONFINITE: Status.NONFINITE,
+                Refusal.NEGATIVE: Status.NEGATIVE,
+                Refusal.DIVERGED: Status.DIVERGED,
+            }
+            if Refusal.DIVERGED in self._of_loop:
+                worst = Refusal.DIVERGED
             return named.get(worst, Status.IMPROPER_CAVITY)
         if single_pass:
             return Status.SINGLE_PASS

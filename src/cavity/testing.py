@@ -17,7 +17,7 @@ FloatArray = NDArray[np.float64]
 
 __all__ = ["check_loss", "check_scheme"]
 
-_TARGETS = {"signs": (-1.0, 1.0), "reals": (-1.5, 0.0, 2.0)}
+_TARGETS = {"signs": (-1.0, 1.0), "reals": (-1.5, 0.0, 2.0), "counts": (0.0, 1.0, 3.5)}
 _ANSWERS = ("value", "derivatives[0]", "derivatives[1]", "derivatives[2]")
 _MAGNITUDES = (1e2, 1e4, 1e8, 1e50, 1e150)
 _STEP = 1e-5
@@ -34,7 +34,7 @@ def check_loss(loss: Loss, *, largest: float = 1e150, kinks: Sequence[float] = (
 
     The loss must be a ``NamedTuple`` of at least one field; name its targets; return one finite answer for a number
     and for any array of margins that broadcast with the targets; agree between ``value`` and ``derivatives``; have
-    the derivatives that central differences show; and at a kink the half sum of both sides.
+    the derivatives that central differences show; at a kink the half sum of both sides; and its value in ``pieces``.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ def check_loss(loss: Loss, *, largest: float = 1e150, kinks: Sequence[float] = (
     largest
         Largest size of a prediction at which it must be finite, without a floating-point warning.
     kinks
-        Further places :math:`y z` (for real targets :math:`z - y`) where slope or curvature jump. Zero, one and
-        the fields, of either sign, are tried anyway.
+        Further places :math:`y z` (for reals :math:`z - y`, for counts :math:`z`) where slope or curvature jump.
+        Zero, one and the fields, of either sign, are tried anyway.
     seed
         Seed of the margins tried.
 
@@ -62,7 +62,7 @@ def check_loss(loss: Loss, *, largest: float = 1e150, kinks: Sequence[float] = (
     targets = getattr(loss, "targets", None)
     _require(
         targets in _TARGETS,
-        f"targets must be 'signs' or 'reals', got {targets!r}; return one of these from the property `targets`",
+        f"targets must be 'signs', 'reals' or 'counts', got {targets!r}; return one from the property `targets`",
     )
     rng = np.random.default_rng(seed)
     near = np.concatenate([[0.0], 2.0 * rng.standard_normal(200), 0.2 * rng.standard_normal(200)])
@@ -71,8 +71,11 @@ def check_loss(loss: Loss, *, largest: float = 1e150, kinks: Sequence[float] = (
         _check_values(loss, y, np.concatenate([near, far, -far]))
         _check_numbers(loss, y, np.concatenate([near[:8], far, -far]))
         _check_differences(loss, y, near)
+        _check_pieces(loss, y, near)
         for place in _places(loss, kinks):
-            _check_kink(loss, y, place * y if loss.targets == "signs" else y + place)
+            z = {"signs": place * y, "reals": y + place, "counts": place}[loss.targets]
+            if loss.targets != "reals" or z - y == place:  # else rounding has missed the kink
+                _check_kink(loss, y, z)
 
 
 def check_scheme(scheme: Scheme, *, seed: int = 0) -> None:
@@ -231,6 +234,23 @@ def _check_kink(loss: Loss, y: float, z: float) -> None:
             f"the {name} at a kink must be the half sum of both sides, {wanted:.8g} between {left:.8g} and "
             f"{right:.8g}, got {found:.8g} at y={y}, z={z}; np.sign is 0 at 0 and gives it: 0.5 + 0.5 * np.sign(t)",
         )
+
+
+def _check_pieces(loss: Any, y: float, z: FloatArray) -> None:
+    """Whether the pieces of a loss, if it names some, are in order, join, and are its value."""
+    start, pieces = -np.inf, loss.pieces(y) if hasattr(loss, "pieces") else ()
+    inner = np.array([piece[0] for piece in pieces[:-1]])
+    points = np.concatenate([z, inner - 1.0, inner, inner + 1.0, 0.5 * (inner[1:] + inner[:-1])])
+    for end, slope, offset in pieces:
+        t = points[(start <= points) & (points <= end)]  # with both ends: where pieces meet, they agree
+        excess = np.abs(loss.value(y, t) - offset - slope * t) - _SAME_TOL * (1.0 + abs(offset) + np.abs(slope * t))
+        _require(
+            all(isinstance(a, float) for a in (end, slope, offset)) and start < end and bool(np.all(excess <= 0.0)),
+            "a piece must be three floats, an end beyond the one before, the slope, and the offset with which "
+            f"offset + slope * z is the value, got {(end, slope, offset)} after {start} for y={y}",
+        )
+        start = end
+    _require(not pieces or start == np.inf, f"the last piece must end at infinity, got {start} for y={y}")
 
 
 def _close(a: Any, b: Any, tol: float) -> Any:

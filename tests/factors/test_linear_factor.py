@@ -13,22 +13,19 @@ from cases import (
     fit,
     random_rows,
     random_signs,
+    random_targets,
     seeds,
     size,
     standard_prior,
 )
 from cavity import LinearFactor, losses
 from cavity.factors import LinearBatches
-from cavity.losses import Hinge, Logistic, Squared
+from cavity.losses import Hinge, Logistic, Poisson, Squared
 
 STAR = 1e-10
 ROUNDING = 1e-10
 GRADIENT_ERROR = 1e-7
 LOSSES = all_components(losses)
-
-
-def targets(loss, rng, n):
-    return random_signs(rng, n) if loss.targets == "signs" else rng.standard_normal(n)
 
 
 @st.composite
@@ -44,7 +41,7 @@ def problems(draw, dim=None):
 def pair(loss, problem):
     """The same factor from dense and from CSR rows."""
     rng, X, weights = problem
-    y = targets(loss, rng, len(X))
+    y = random_targets(loss, rng, len(X))
     return LinearFactor(loss, X, y, weights), LinearFactor(loss, sparse.csr_array(X), y, weights)
 
 
@@ -58,7 +55,7 @@ def plain_cost(loss, X, y, weights):
 @given(problems())
 def test_the_star_is_that_of_the_same_cost_as_a_black_box(loss, problem):
     rng, X, weights = problem
-    y = targets(loss, rng, len(X))
+    y = random_targets(loss, rng, len(X))
     plain, center = plain_cost(loss, X, y, weights), rng.standard_normal(X.shape[1])
     steps = rng.uniform(0.1, 3.0, X.shape[1])
     for rows in (X, sparse.csr_array(X)):
@@ -121,7 +118,8 @@ def test_derivatives_are_those_of_the_cost(loss, problem):
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_slope_in_place_of_curvature_is_its_size_times_the_squares(loss):
     rng = np.random.default_rng(0)
-    X, y, w, t = rng.standard_normal((6, 3)), targets(loss, rng, 6), rng.uniform(0.5, 2.0, 6), rng.standard_normal(3)
+    X, y, w = rng.standard_normal((6, 3)), random_targets(loss, rng, 6), rng.uniform(0.5, 2.0, 6)
+    t = rng.standard_normal(3)
     factor = LinearFactor(loss, X, y, w)
     _, slope, second = loss.derivatives(y, X @ t)
     assert factor.has_slope
@@ -182,7 +180,7 @@ def test_the_star_costs_one_loss_an_entry_and_direction(storage):
 @pytest.mark.parametrize("scheme", ["la", "qla", "gq", "vq"])
 def test_a_whole_weight_is_a_row_repeated(loss, scheme):
     rng = np.random.default_rng(3)
-    X, y, w = rng.standard_normal((5, 3)), targets(loss, rng, 5), np.array([1, 3, 2, 1, 4])
+    X, y, w = rng.standard_normal((5, 3)), random_targets(loss, rng, 5), np.array([1, 3, 2, 1, 4])
     weighted = fit([LinearFactor(loss, X, y, w)], standard_prior(3, 0.2), scheme)
     repeated = fit([LinearFactor(loss, np.repeat(X, w, axis=0), np.repeat(y, w))], standard_prior(3, 0.2), scheme)
     assert_close(weighted.mean, repeated.mean, ROUNDING)
@@ -325,6 +323,7 @@ X2 = np.ones((2, 2))
         (Hinge(), np.ones((3, 1)), [1, 2, 3], {}, r"-1 and \+1, got 1, 2, 3; take one against the rest"),
         (Hinge(), np.ones((6, 1)), range(6), {}, r"got 0, 1, 2, 3, \.\.\.; take one against the rest"),
         (Hinge(), X2, ["g", "b"], {}, r"targets must be numbers, got <U1; encode the classes as -1 and \+1"),
+        (Poisson(), X2, [3, -1], {}, r"Poisson needs counts of zero or more, got -1 in row 1; drop .* real targets"),
         (Squared(), X2, [0.5, np.nan], {}, "targets must be finite, got NaN or infinity; drop these rows"),
         (Hinge(), [[1.0, 1.0], [1.0, np.nan]], [1, -1], {}, "X must be finite, but row 1 has NaN or infinity; drop or"),
         (Hinge(), [[-np.inf, 1.0], [1.0, 1.0]], [1, -1], {}, "X must be finite, but row 0 has NaN or infinity"),

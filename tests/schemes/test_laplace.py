@@ -12,6 +12,7 @@ from cases import (
     random_cavity,
     random_rows,
     random_signs,
+    random_targets,
     seeds,
     size,
 )
@@ -44,7 +45,7 @@ def problems(draw):
 
 def linear(loss, rng, dim):
     n = int(rng.integers(1, 9))
-    y = random_signs(rng, n) if loss.targets == "signs" else rng.standard_normal(n)
+    y = random_targets(loss, rng, n)
     return LinearFactor(loss, 2.0 * random_rows(rng, n, dim, density=0.9, untouched=False) + 0.01, y)
 
 

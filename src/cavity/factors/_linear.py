@@ -175,6 +175,15 @@ class LinearBatches(Sequence[LinearFactor]):
         self._fill(loss, rows, targets, w, np.append(np.arange(0, n, int(batch_size), dtype=np.int64), n))
 
     @classmethod
+    def unchecked(
+        cls, loss: Loss, X: Any, targets: FloatArray, batch_size: int, weights: FloatArray | None = None
+    ) -> LinearBatches:
+        """Cut data that were checked before: float rows, C-ordered or canonical CSR, targets of the right kind."""
+        batches, n = cls.__new__(cls), int(X.shape[0])
+        batches._fill(loss, X, targets, weights, np.append(np.arange(0, n, batch_size, dtype=np.int64), n))
+        return batches
+
+    @classmethod
     def stack(cls, factors: Sequence[LinearFactor]) -> LinearBatches:
         """Gather factors of one loss and width into one data set, a batch each; copies their rows."""
         parts = [factor.rows for factor in factors]
@@ -247,6 +256,12 @@ def checked_data(
         shown = ", ".join(f"{v:g}" for v in found[:4]) + (", ..." if found.size > 4 else "")
         mend = "map two classes with np.where(y == positive, 1, -1)" if found.size <= 2 else "take one against the rest"
         raise ValueError(f"{type(loss).__name__} needs the labels -1 and +1, got {shown}; {mend}")
+    if loss.targets == "counts" and np.any(targets < 0.0):
+        row = int(np.argmax(targets < 0.0))
+        raise ValueError(
+            f"{type(loss).__name__} needs counts of zero or more, got {targets[row]:g} in row {row}; drop these rows, "
+            "or take a loss of real targets, such as Squared"
+        )
     if weights is None:
         return X, targets, None
     w = np.asarray(weights, dtype=np.float64)

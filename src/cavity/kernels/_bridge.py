@@ -39,6 +39,9 @@ def _options() -> dict[str, Any]:
 
 OPTIONS = _options()
 kernel = njit(**OPTIONS)
+# For arithmetic whose order is its point.
+AS_WRITTEN = {**OPTIONS, "fastmath": FASTMATH - {"reassoc"}}
+careful = njit(**AS_WRITTEN)
 
 
 @cache
@@ -95,7 +98,7 @@ def _tolerate_strangers(compiled: Any) -> None:
 
 def open_method(name: str, arity: int, reassociate: bool = True) -> None:
     """Let compiled code call this method, of so many arguments, on any NamedTuple that has it."""
-    options = OPTIONS if reassociate else {**OPTIONS, "fastmath": FASTMATH - {"reassoc"}}
+    options = OPTIONS if reassociate else AS_WRITTEN
 
     def find(component: Any) -> Any:
         method = getattr(getattr(component, "instance_class", None), name, None)
@@ -161,6 +164,7 @@ def _with_quick_numpy(method: FunctionType) -> FunctionType:
 
 # Numba reads the number of arguments off the signature, and takes no star.
 _WITH_ARITY: dict[int, Callable[[Any], Any]] = {
+    1: lambda find: lambda self, a: find(self),
     2: lambda find: lambda self, a, b: find(self),
     3: lambda find: lambda self, a, b, c: find(self),
     4: lambda find: lambda self, a, b, c, d: find(self),

@@ -76,6 +76,27 @@ class DenseRows(NamedTuple):
         """Cost at the centre; rises along every axis into ``work.up`` and ``work.down``."""
         return dense_star(loss, self.entries, targets, weights, point, steps, work)
 
+    def project(self, i: int, mean: Any, variance: Any) -> tuple[float, float]:
+        """Mean and variance of the linear predictor of row ``i``."""
+        X = self.entries
+        fetch_rows(X, i + AHEAD, 1)
+        m = v = 0.0
+        for j in range(mean.size):
+            x = np.float64(X[i, j])
+            m += x * mean[j]
+            v += x * x * variance[j]
+        return m, v
+
+    def absorb(self, i: int, gain: float, bend: float, least: float, mean: Any, variance: Any) -> None:
+        """Let every mean follow row ``i``, and every variance, down to ``least`` of it at most."""
+        X = self.entries
+        for j in range(mean.size):
+            s = variance[j]
+            lever = s * X[i, j]
+            mean[j] += lever * gain
+            s, floor = s + lever * lever * bend, least * s
+            variance[j] = floor if s < floor else s
+
 
 class SparseRows(NamedTuple):
     """Rows in CSR form; ``local`` holds their columns renumbered to the touched ones."""
@@ -157,6 +178,27 @@ class SparseRows(NamedTuple):
                     down[j] += w * (loss.value(y, z - t) - here)
         return total
 
+    def project(self, i: int, mean: Any, variance: Any) -> tuple[float, float]:
+        """Mean and variance of the linear predictor of row ``i``."""
+        base = self.starts[0]
+        m = v = 0.0
+        for e in range(self.starts[i] - base, self.starts[i + 1] - base):
+            x, j = np.float64(self.data[e]), self.local[e]
+            m += x * mean[j]
+            v += x * x * variance[j]
+        return m, v
+
+    def absorb(self, i: int, gain: float, bend: float, least: float, mean: Any, variance: Any) -> None:
+        """Let every mean follow row ``i``, and every variance, down to ``least`` of it at most."""
+        base = self.starts[0]
+        for e in range(self.starts[i] - base, self.starts[i + 1] - base):
+            j = self.local[e]
+            s = variance[j]
+            lever = s * self.data[e]
+            mean[j] += lever * gain
+            s, floor = s + lever * lever * bend, least * s
+            variance[j] = floor if s < floor else s
+
 
 # As a loss writes it: reassociation would undo its care, and turn products with a reciprocal back into divisions.
 open_method("value", 2, reassociate=False)
@@ -166,3 +208,5 @@ open_method("pull", 3)
 open_method("pull_squares", 3)
 open_method("taylor", 6)
 open_method("star", 6)
+open_method("project", 3)
+open_method("absorb", 6)

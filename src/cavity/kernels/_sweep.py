@@ -29,6 +29,7 @@ class Options(NamedTuple):
     power: float
     damping: float
     negative: int
+    retries: int  # how often an improper cavity is tried anew with half as much of the site removed
 
 
 class State(NamedTuple):
@@ -125,12 +126,18 @@ def sweep(
         w = weights[first:last] if weights.size else work.ones[: last - first]
         rows, size = data.open(first, last, w, state, work)
         old_scale = store.load(k, size, work)
-        outcome = IMPROPER_CAVITY
-        if form_cavity(size, options.power, state.records, work):
-            log_scale = scheme.fit(loss, rows, targets[first:last], w, options.power * options.beta, size, work)
-            outcome = propose(size, options, log_scale, old_scale, work)
+        outcome, share = IMPROPER_CAVITY, 1.0
+        proper, tries = form_cavity(size, options.power, state.records, work), 0
+        while not proper and tries < options.retries:
+            tries += 1
+            share *= 0.5
+            proper = form_cavity(size, share * options.power, state.records, work)
+        if proper:
+            power = share * options.power
+            log_scale = scheme.fit(loss, rows, targets[first:last], w, power * options.beta, size, work)
+            outcome = propose(size, options, power, log_scale, old_scale, work)
         if outcome == ACCEPTED:
-            outcome = accept(store, k, following[visit], size, options, old_scale, state, work)
+            outcome = accept(store, k, following[visit], size, options, share, old_scale, state, work)
         outcomes[visit] = outcome
 
 
@@ -160,9 +167,9 @@ def form_cavity(size: int, power: float, records: Any, work: Any) -> bool:
 
 
 @kernel
-def propose(size: int, options: Any, log_scale: float, old_scale: float, work: Any) -> int:
+def propose(size: int, options: Any, power: float, log_scale: float, old_scale: float, work: Any) -> int:
     """Put the quotient of the fitted and the old site in the place of the fitted one, or say why not."""
-    scale = 1.0 / options.power
+    scale = 1.0 / power
     log_scale *= scale
     negative, finite = 0, 0.0 * log_scale
     for j in range(size):
@@ -186,9 +193,11 @@ def propose(size: int, options: Any, log_scale: float, old_scale: float, work: A
 
 
 @kernel
-def accept(store: Any, k: int, following: int, size: int, options: Any, old_scale: float, state: Any, work: Any) -> int:
+def accept(
+    store: Any, k: int, following: int, size: int, options: Any, most: float, old_scale: float, state: Any, work: Any
+) -> int:
     """Make the change, halved as often as posterior and next cavity need; or leave all as it was."""
-    records, share, change = state.records, options.damping, work.change_scale[0]
+    records, share, change = state.records, most * options.damping, work.change_scale[0]
     for halving in range(HALVINGS + 1):
         improper, finite = 0, 0.0 * (state.scale[0] + share * change)
         for j in range(size):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from cavity.schemes._exact import ExactProjection
 from cavity.schemes._laplace import Laplace, QuickLaplace
 from cavity.schemes._protocol import Scheme
 from cavity.schemes._quadrature import GaussQuadrature, VariationalQuadrature
 
-__all__ = ["GaussQuadrature", "Laplace", "QuickLaplace", "VariationalQuadrature"]
+__all__ = ["ExactProjection", "GaussQuadrature", "Laplace", "QuickLaplace", "VariationalQuadrature"]
 
-NAMES = {cls.name: cls for cls in (Laplace, QuickLaplace, GaussQuadrature, VariationalQuadrature)}
+NAMES = {cls.name: cls for cls in (Laplace, QuickLaplace, GaussQuadrature, VariationalQuadrature, ExactProjection)}
 
 
 def resolve(scheme: str | Scheme) -> Scheme:

@@ -1,0 +1,7 @@
+"""The scikit-learn face of the library: estimators with a posterior, and files that keep them."""
+
+from cavity.estimators._classifier import EPClassifier
+from cavity.estimators._persistence import load, save
+from cavity.estimators._regressor import EPRegressor
+
+__all__ = ["EPClassifier", "EPRegressor", "load", "save"]

@@ -1,0 +1,253 @@
+"""How the classifier and the regressor come by their posteriors: from all data at once, or as rows come."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, assert_all_finite, validate_data
+
+from cavity import schemes
+from cavity.estimators._design import canonical, rows_of_weight
+from cavity.estimators._frame import Frame, completed_basis, principal_basis
+from cavity.estimators._posteriors import Posteriors
+from cavity.estimators._prior import build_prior, choose_variance
+from cavity.factors import LinearBatches
+from cavity.fitting import fit, make_settings
+from cavity.gaussian import FactorialGaussian
+from cavity.linear import REFUSALS, why_not
+from cavity.losses import Loss
+from cavity.result import Ledger, Refusal, Result, Trace
+from cavity.stream import Stream
+
+FloatArray = NDArray[np.float64]
+
+_KINDS = (np.float64, np.float32)
+# Columns up to which dense data get a basis of their own.
+WIDEST = 500
+
+
+class LinearEP(Posteriors):
+    """Base of the estimators, which document the parameters: fits at once or as rows come."""
+
+    # Declared for the reader: subclasses set them in their constructors.
+    loss: Any
+    scheme: Any
+    batch_size: int
+    loops: int
+    tol: float
+    prior_variance: Any
+    prior_mean: Any
+    basis: Any
+    init: str
+    fit_intercept: bool
+    intercept_prior_variance: float
+    beta: Any
+    damping: float
+    power: float
+    safeguards: bool
+    shuffle: bool
+    random_state: Any
+    warm_start: bool
+    verbose: Any
+
+    def _named_loss(self) -> Loss:
+        """Return the loss object that the parameters mean."""
+        raise NotImplementedError
+
+    # Fitting.
+
+    def _check_X(self, X: Any, **options: Any) -> Any:  # noqa: N802
+        return validate_data(self, X, accept_sparse="csr", dtype=_KINDS, order="C", **options)
+
+    def _check_finite(self, X: Any) -> None:
+        """Look at the rows once more where something was not finite: `fit` itself reads them no more than it must."""
+        entries = X.data if sparse.issparse(X) else X
+        assert_all_finite(entries, estimator_name=type(self).__name__, input_name="X")
+
+    def _fit_posteriors(self, X: Any, targets: FloatArray, weights: FloatArray | None, loss: Loss) -> None:
+        """Fit one posterior for every row of ``targets`` and keep them."""
+        X, targets, weights = rows_of_weight(canonical(X), targets, weights)
+
+        def runs(frame: Frame) -> list[Result]:
+            rows, prior = frame.rows(X), frame.inner_prior
+            return [self._run(loss, rows, t, weights, prior, k) for k, t in enumerate(targets)]
+
+        variance = self.prior_variance
+        if isinstance(variance, str):
+            if variance != "evidence":
+                raise ValueError(f"prior_variance must be a number, one a feature, or 'evidence', got {variance!r}")
+            variance = choose_variance(lambda v: sum(r.log_evidence for r in runs(self._frame_for(X, v))))
+        frame = self._frame_for(X, variance)
+        results = runs(frame)
+        if any(why is Refusal.NONFINITE for r in results for _, why in r.trace.refusals):
+            self._check_finite(X)
+        self._forget_all()
+        self.prior_variance_, self._loss, self._frame = variance, loss, frame
+        self._posteriors = tuple(r.posterior for r in results)
+        self._sites = [r.sites for r in results] if self.warm_start else None
+        self.n_iter_ = max(len(r.trace.changes) for r in results)
+        self.trace_ = results[0].trace if len(results) == 1 else tuple(r.trace for r in results)
+        self.status_ = next((r.status for r in results if not r.status.is_success), results[0].status)
+
+    def _run(
+        self, loss: Loss, X: Any, targets: FloatArray, weights: FloatArray | None, prior: FactorialGaussian, k: int
+    ) -> Result:
+        """Run EP on one linear predictor."""
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1)) if self.shuffle else 0
+        if int(self.batch_size) != self.batch_size or self.batch_size < 1:
+            raise ValueError(f"batch_size must be a whole number of at least 1, got {self.batch_size}")
+        factors = LinearBatches.unchecked(loss, X, np.ascontiguousarray(targets), int(self.batch_size), weights)
+        return fit(
+            factors,
+            prior,
+            self.scheme,
+            loops=self.loops,
+            sites="none" if self.loops == 1 else "own",
+            beta=self.beta,
+            power=self.power,
+            damping=self.damping,
+            order="shuffled" if self.shuffle else "cyclic",
+            seed=seed,
+            tol=self.tol,
+            safeguards=self.safeguards,
+            start=self._start(k, factors),
+            progress=bool(self.verbose),
+        )
+
+    def _start(self, k: int, factors: LinearBatches) -> Any:
+        """Sites of the fit before, if they are wanted and fit; else those at the mode, if wanted."""
+        if self.init not in ("mode", "prior"):
+            raise ValueError(f"init must be 'mode' or 'prior', got {self.init!r}")
+        if self.loops == 1:
+            return None
+        sites = getattr(self, "_sites", None)
+        sites = sites if sites and k < len(sites) else None
+        if self.warm_start and sites and len(sites[k]) == len(factors) and self._posteriors[0].dim == factors.dim:
+            return sites[k]
+        return "mode" if self.init == "mode" else None
+
+    def _frame_for(self, X: Any, variance: Any) -> Frame:
+        """Prior and basis for rows, checked before."""
+        d, intercept = X.shape[1], bool(self.fit_intercept)
+        prior = build_prior(d, self.prior_mean, variance, self.intercept_prior_variance if intercept else None)
+        basis = self.basis
+        if basis is None:
+            return Frame(d, intercept, prior)
+        if isinstance(basis, str):
+            if basis not in ("auto", "pca"):
+                raise ValueError(f"basis must be 'auto', 'pca', None or an orthonormal matrix, got {basis!r}")
+            if basis == "auto" and (sparse.issparse(X) or d > WIDEST):
+                return Frame(d, intercept, prior)
+            return Frame(d, intercept, prior, principal_basis(X, prior, intercept))
+        return Frame(d, intercept, prior, completed_basis(basis, d, intercept))
+
+    # Streams.
+
+    def _begin_stream(self, X: Any, count: int, loss: Loss) -> None:
+        """Stand at the prior, before any row; the first rows decide on the basis."""
+        if isinstance(self.prior_variance, str):
+            raise ValueError(
+                "prior_variance='evidence' needs all data at once: call fit first, or give partial_fit a number"
+            )
+        self._forget_all()
+        self.prior_variance_, self._loss = self.prior_variance, loss
+        self._frame = self._frame_for(X, self.prior_variance)
+        self._posteriors = (self._frame.inner_prior,) * count
+        self.n_iter_ = 1
+
+    def _take(self, X: Any, targets: FloatArray, weights: FloatArray | None, forget: float) -> None:
+        """Take rows, checked before, into the posteriors."""
+        if not 0.0 <= forget < 1.0:
+            raise ValueError(f"forget must lie in [0, 1), the share of what was learned that is given up, got {forget}")
+        if int(self.batch_size) != self.batch_size or self.batch_size < 1:
+            raise ValueError(f"batch_size must be a whole number of at least 1, got {self.batch_size}")
+        X, targets, weights = rows_of_weight(X, targets, weights)
+        X = self._frame.rows(X, getattr(self, "_padded", None))
+        self._padded = X if self._frame.intercept else None
+        streams = getattr(self, "_streams", None) or self._open_streams()
+        refused: Counter[Refusal] = Counter()
+        for k, stream in enumerate(streams):
+            if forget:
+                stream.forget(1.0 - forget, self._frame.inner_prior)
+            outcomes = stream.take(X, targets[k], weights, int(self.batch_size))
+            self._updates = getattr(self, "_updates", 0) + outcomes.size
+            if outcomes.any():
+                refused.update(REFUSALS[int(o)] for o in outcomes if o in REFUSALS)
+        self._note_refusals(refused)
+
+    def _open_streams(self) -> list[Stream]:
+        settings = make_settings(1, "none", self.beta, self.power, self.damping, "cyclic", 0, "keep", self.tol, count=1)
+        scheme = schemes.resolve(self.scheme)
+        reason = why_not(self._loss, scheme, settings)
+        if reason:
+            raise ValueError(f"partial_fit needs a compiled form: {reason}; fit works without one")
+        self._streams = [
+            Stream(
+                self._loss,
+                scheme,
+                posterior,
+                self._frame.inner_prior.precision,
+                beta=settings.temperature.beta(0),
+                power=settings.power,
+                damping=settings.damping,
+            )
+            for posterior in self._posteriors
+        ]
+        return self._streams
+
+    def _note_refusals(self, refused: Counter[Refusal]) -> None:
+        before: Counter[Refusal] = getattr(self, "_refused", None) or Counter()
+        self._refused = before + refused
+        ledger = Ledger()
+        for why, times in refused.items():
+            ledger.refuse(-1, why, times)
+        self.status_ = ledger.status(single_pass=True, settled=False)
+        self.trace_ = Trace(self._updates, (), (), Counter({(-1, w): c for w, c in self._refused.items()}), Counter())
+
+    def _atomically(self, change: Callable[[], None]) -> Self:
+        """Make a change whole or not at all; warn where EP had trouble."""
+        before = dict(self.__dict__)
+        try:
+            change()
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        if not self.status_.is_success:
+            warnings.warn(f"EP ended with trouble: {self.status_.value}", ConvergenceWarning, stacklevel=3)
+        return self
+
+    @np.errstate(over="ignore", invalid="ignore")  # of the sum, which only asks for a closer look
+    def _is_plain(self, X: Any) -> bool:
+        """Whether a matrix needs no further look: finite, of the right kind, order and width, and without names."""
+        return (
+            type(X) is np.ndarray
+            and X.ndim == 2
+            and X.dtype in _KINDS
+            and X.shape[1] == self.n_features_in_
+            and X.shape[0] > 0
+            and X.flags.c_contiguous
+            and "feature_names_in_" not in self.__dict__
+            and bool(np.isfinite(np.sum(X)))
+        )
+
+
+def checked_weights(weights: ArrayLike | None, X: Any) -> FloatArray | None:
+    """Weights as an array, or None where there are none."""
+    if weights is None:
+        return None
+    checked: FloatArray = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
+    return checked
+
+
+def checked_rows(X: Any) -> Any:
+    """CSR rows of a stream in canonical form; dense rows as they are."""
+    return canonical(X) if sparse.issparse(X) else X

@@ -1,0 +1,404 @@
+"""A linear classifier with a posterior."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from cavity import losses
+from cavity.estimators._base import LinearEP, checked_rows, checked_weights
+from cavity.estimators._links import log_odds, positive_probability
+from cavity.losses import Loss
+
+FloatArray = NDArray[np.float64]
+
+_LOSSES: dict[str, type] = {"logistic": losses.Logistic, "hinge": losses.Hinge, "quasi01": losses.QuasiZeroOne}
+
+
+class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
+    r"""Linear classifier by fully factorized expectation propagation, with a posterior for every coefficient.
+
+    The posterior of :math:`\theta` under a Gaussian prior and the likelihood
+    :math:`e^{-\beta \ell(y, x^\top\theta)}` of every row is approximated by a product of one-dimensional Gaussians, a
+    mini-batch at a time. More than two classes get one posterior each, one class against the rest.
+
+    Parameters
+    ----------
+    loss : {"logistic", "hinge", "quasi01"} or a loss object, default="logistic"
+        Loss of the linear predictor for labels -1 and +1; `cavity.losses` tells how to write one.
+    scheme : str or scheme object, default="exact"
+        How sites are fitted: ``"exact"`` by exact moments of every row; ``"vq"``, ``"gq"``, ``"qla"``, ``"la"`` as in
+        the paper; or an object of `cavity.schemes`.
+    batch_size : int, default=10
+        Rows that share one site.
+    loops : int, default=50
+        Most loops over the data. 1 is a single pass that stores no site.
+    tol : float, default=0.02
+        A loop that moves no mean by more than this many standard deviations, and no precision by more than this
+        share, ends the fit.
+    prior_variance : float, array of shape (n_features,) or "evidence", default=25.0
+        Prior variance of the coefficients; ``"evidence"`` chooses one number for all by the model's own log evidence,
+        at the price of about fifteen fits.
+    prior_mean : float or array of shape (n_features,), default=0.0
+        Prior mean of the coefficients.
+    basis : "auto", "pca", None or array of shape (n_features, k), default="auto"
+        Orthonormal basis in which the posterior is a product, in coordinates divided by the prior's standard
+        deviations; coefficients, deviations, draws and predictions come back in the columns given. ``"pca"`` takes the
+        principal directions of the data, for `partial_fit` those of its first rows, at the cost of a product X'X, a
+        turned copy of X and O(n_features²) a row thereafter; ``"auto"`` does so for dense data of at most 500 columns.
+    init : {"mode", "prior"}, default="mode"
+        Where `fit` starts with more than one loop: at the minimum of prior and losses, which is found first, or at the
+        prior, as the paper does. A single pass and `partial_fit` start at the prior.
+    fit_intercept : bool, default=True
+        Whether to add a constant column.
+    intercept_prior_variance : float, default=100.0
+        Prior variance of the intercept.
+    beta : float or schedule, default=1.0
+        Inverse temperature, the weight of the data against the prior.
+    damping, power : float, default=1.0
+        As in `cavity.fit`.
+    safeguards : bool, default=True
+        Whether to keep fits from blowing up, as in `cavity.fit`.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes; they multiply the weights of the rows.
+    shuffle : bool, default=True
+        Whether every loop visits the mini-batches in an order of its own. Rows are not moved between mini-batches.
+    random_state : int, RandomState or None, default=None
+        Seed of that order.
+    warm_start : bool, default=False
+        Whether `fit` starts from the sites of the fit before, if the data have as many mini-batches.
+    verbose : bool, default=False
+        Whether to show a progress bar.
+
+    Attributes
+    ----------
+    coef_, coef_std_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Posterior means and standard deviations.
+    intercept_, intercept_std_ : ndarray of shape (1,) or (n_classes,)
+        The same of the intercepts.
+    posterior_ : tuple of FactorialGaussian
+        The posteriors themselves, the intercept last.
+    classes_ : ndarray
+        Labels seen.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    n_iter_ : int
+        Loops done.
+    log_evidence_ : float
+        Estimate of the log evidence, summed over the posteriors.
+    prior_variance_ : float or ndarray
+        The prior variance used.
+    trace_ : Trace or tuple of Trace
+        What happened during the fit, refused updates by reason.
+    status_ : Status
+        How it ended, and what to do about it.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = EPClassifier(random_state=0).fit(scale(X), y)
+    >>> model.coef_.shape, model.coef_std_.shape, model.score(scale(X), y) > 0.97
+    ((1, 30), (1, 30), True)
+    """
+
+    def __init__(
+        self,
+        loss: Any = "logistic",
+        scheme: Any = "exact",
+        *,
+        batch_size: int = 10,
+        loops: int = 50,
+        tol: float = 0.02,
+        prior_variance: Any = 25.0,
+        prior_mean: Any = 0.0,
+        basis: Any = "auto",
+        init: str = "mode",
+        fit_intercept: bool = True,
+        intercept_prior_variance: float = 100.0,
+        beta: Any = 1.0,
+        damping: float = 1.0,
+        power: float = 1.0,
+        class_weight: Any = None,
+        safeguards: bool = True,
+        shuffle: bool = True,
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: bool = False,
+    ) -> None:
+        self.loss = loss
+        self.scheme = scheme
+        self.batch_size = batch_size
+        self.loops = loops
+        self.tol = tol
+        self.prior_variance = prior_variance
+        self.prior_mean = prior_mean
+        self.basis = basis
+        self.init = init
+        self.fit_intercept = fit_intercept
+        self.intercept_prior_variance = intercept_prior_variance
+        self.beta = beta
+        self.damping = damping
+        self.power = power
+        self.class_weight = class_weight
+        self.safeguards = safeguards
+        self.shuffle = shuffle
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the posterior to data.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows; CSR is used as it is.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight w counts as its factor to the power w; weight 0 as absent.
+
+        Returns
+        -------
+        Self
+            The fitted estimator.
+        """
+        return self._atomically(lambda: self._fit(X, y, sample_weight))
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        X, y = self._check_X(X, y=y, ensure_all_finite=self.loops > 1)
+        loss, weights = self._named_loss(), checked_weights(sample_weight, X)
+        classes, codes = _classes_and_codes(y)
+        _check_count(classes)
+        weights = self._class_weights(classes, codes, weights)
+        self._fit_posteriors(X, _targets(codes, classes.size), weights, loss)
+        self.classes_ = classes
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        forget: float = 0.0,
+    ) -> Self:
+        """Take in rows of a stream: the posterior so far is their prior, and no site is kept.
+
+        Feeding mini-batches one by one equals a single pass of `fit` over them, ``loops=1`` and ``shuffle=False``.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+        classes : array-like, optional
+            All labels that may come; needed at the first call.
+        forget : float in [0, 1), default=0.0
+            Share of what was learned beyond the prior that is given up before the rows are taken in, for data that
+            drift.
+
+        Returns
+        -------
+        Self
+            The estimator, which is exactly what it was if the rows are refused.
+        """
+        return self._atomically(lambda: self._partial_fit(X, y, classes, sample_weight, forget))
+
+    def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any, forget: float) -> None:
+        first = not self.__sklearn_is_fitted__()
+        if first or not self._is_plain(X):
+            X, y = self._check_X(X, y=y, reset=first)
+            X = checked_rows(X)
+        if first:
+            if classes is None:
+                raise ValueError("classes must be passed on the first call to partial_fit.")
+            self.classes_ = np.unique(column_or_1d(classes))
+            _check_count(self.classes_)
+            self._begin_stream(X, 1 if self.classes_.size == 2 else self.classes_.size, self._named_loss())
+        elif classes is not None and not (
+            np.array_equal(classes, self.classes_) or np.array_equal(np.unique(column_or_1d(classes)), self.classes_)
+        ):
+            raise ValueError(f"`classes={classes!r}` is not the same as on last call to partial_fit, {self.classes_!r}")
+        targets = self._stream_targets(y, X.shape[0])
+        weights = checked_weights(sample_weight, X)
+        if self.class_weight is not None:
+            if isinstance(self.class_weight, str):
+                raise ValueError(
+                    f"class_weight {self.class_weight!r} is not supported for partial_fit; to use it, compute the "
+                    "weights with compute_class_weight and pass them as class_weight"
+                )
+            weights = self._class_weights(self.classes_, np.searchsorted(self.classes_, np.ravel(y)), weights)
+        self._take(X, targets, weights, forget)
+
+    def _stream_targets(self, y: Any, rows: int) -> FloatArray:
+        """Signs of labels that were seen before, one row a posterior."""
+        labels = y if type(y) is np.ndarray and y.ndim == 1 else column_or_1d(y, warn=True)
+        if labels.shape[0] != rows:
+            raise ValueError(f"Found input variables with inconsistent numbers of samples: [{rows}, {labels.shape[0]}]")
+        if self.classes_.size == 2:
+            positive = labels == self.classes_[1]
+            if np.all(positive | (labels == self.classes_[0])):
+                return np.where(positive, 1.0, -1.0)[None]
+        elif np.all(np.isin(labels, self.classes_)):
+            return _targets(np.searchsorted(self.classes_, labels), self.classes_.size)
+        strange = np.setdiff1d(labels, self.classes_)
+        raise ValueError(f"y holds labels that were not among the classes {self.classes_}: {strange}")
+
+    def decision_function(self, X: Any, return_std: bool = False) -> Any:
+        """Score of every row: the log odds of `predict_proba`, or the linear predictor itself with its spread.
+
+        The log odds are the linear predictor moderated by how little is known of it, and rank rows as the probabilities
+        do. For more than two classes they are those of every class against the rest.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows.
+        return_std : bool, default=False
+            Whether to return posterior mean and standard deviation of the linear predictor instead.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes), or two of them
+            Positive means ``classes_[1]``, or the class of the column.
+        """
+        mean, variance = self._latent_of(X)
+        if return_std:
+            return _by_row(mean), _by_row(np.sqrt(variance))
+        return _by_row(self._over_predictors(log_odds, mean, variance))
+
+    def predict(self, X: Any) -> Any:
+        """Label of the highest probability."""
+        mean, variance = self._latent_of(X)
+        if len(mean) > 1:
+            return self.classes_[np.argmax(self._over_predictors(log_odds, mean, variance), axis=0)]
+        symmetric = isinstance(self._loss, tuple(_LOSSES.values()))  # then the sign of the mean decides
+        scores = mean if symmetric else self._over_predictors(log_odds, mean, variance)
+        return self.classes_[(scores[0] > 0.0).astype(np.intp)]
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        r"""Probabilities of the classes, integrated over the posterior.
+
+        The link of a loss is :math:`P(+ \mid z) \propto e^{-\beta \ell(+1, z)}`, normalised over both signs: the
+        logistic function for the logistic loss, and :math:`1/(1 + e^{-\beta(\ell(-1, z) - \ell(+1, z))})` for hinge,
+        quasi 0-1 and any other. Its mean under the Gaussian posterior of :math:`z = x^\top\theta` is returned. More
+        than two classes: the probabilities of each against the rest, divided by their sum.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Rows sum to one.
+        """
+        return _normalised(self._over_predictors(positive_probability, *self._latent_of(X)))
+
+    def predict_log_proba(self, X: Any) -> FloatArray:
+        """Logarithms of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+    def predict_proba_samples(self, X: Any, n: int = 100, random_state: Any = None) -> FloatArray:
+        """Probabilities under draws of the coefficients, for credible intervals and Thompson sampling.
+
+        Returns
+        -------
+        ndarray of shape (n, n_samples, n_classes)
+            One set of probabilities a draw.
+        """
+        X = self._checked_for_prediction(X)
+        coef, intercept = self.sample_coef(n, random_state, return_intercept=True)
+        coef, intercept = coef.reshape(n, -1, self.n_features_in_), intercept.reshape(n, -1)
+        draws = []
+        for c, b in zip(coef, intercept, strict=True):
+            z = (np.asarray(X @ c.T, dtype=np.float64) + b).T
+            draws.append(_normalised(self._over_predictors(positive_probability, z, np.zeros_like(z))))
+        return np.array(draws)
+
+    def _over_predictors(self, link: Any, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        """Apply a link to every linear predictor, one a row."""
+        beta = self._final_beta()
+        return np.array([link(self._loss, beta, m, v) for m, v in zip(mean, variance, strict=True)])
+
+    def _latent_of(self, X: Any) -> tuple[FloatArray, FloatArray]:
+        return self._latent(self._checked_for_prediction(X))
+
+    def _checked_for_prediction(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return X if self._is_plain(X) else self._check_X(X, reset=False)
+
+    def _named_loss(self) -> Loss:
+        if isinstance(self.loss, str):
+            if self.loss not in _LOSSES:
+                raise ValueError(
+                    f"loss must be one of {', '.join(map(repr, _LOSSES))} or a loss object, got {self.loss!r}"
+                )
+            built: Loss = _LOSSES[self.loss]()
+            return built
+        if getattr(self.loss, "targets", None) != "signs":
+            raise ValueError(f"loss must be made for the labels -1 and +1 (targets 'signs'), got {self.loss!r}")
+        given: Loss = self.loss
+        return given
+
+    def _class_weights(self, classes: Any, codes: Any, weights: FloatArray | None) -> FloatArray | None:
+        """Weights of the rows times those of their classes."""
+        if self.class_weight is None:
+            return weights
+        each = compute_class_weight(self.class_weight, classes=classes, y=classes[codes])
+        if not np.all((each >= 0.0) & (each < np.inf)):
+            raise ValueError(f"class_weight must be finite and not negative, got {self.class_weight}")
+        return np.asarray(each[codes] if weights is None else weights * each[codes], dtype=np.float64)
+
+    def _groups(self) -> list[str] | None:
+        return None if len(self.posterior_) == 1 else [str(c) for c in self.classes_]
+
+    def _check_mergeable(self, other: Self) -> None:
+        super()._check_mergeable(other)
+        if not np.array_equal(other.classes_, self.classes_):
+            raise ValueError(f"the models have different classes, {self.classes_} and {other.classes_}")
+
+
+def _classes_and_codes(y: Any) -> tuple[Any, Any]:
+    """Labels in order, and which of them every row has; two whole numbers are found without sorting."""
+    if y.dtype.kind in "iubf" and y.size:
+        low, high = np.min(y), np.max(y)
+        upper = y == high
+        if low != high and float(low).is_integer() and float(high).is_integer() and np.all(upper | (y == low)):
+            return np.array([low, high], dtype=y.dtype), upper.astype(np.intp)
+    check_classification_targets(y)
+    classes, codes = np.unique(y, return_inverse=True)
+    return classes, codes
+
+
+def _targets(codes: Any, count: int) -> FloatArray:
+    """Signs of class numbers: one row for two classes, one a class for more."""
+    if count == 2:
+        return np.where(codes == 1, 1.0, -1.0)[None]
+    return np.where(codes == np.arange(count)[:, None], 1.0, -1.0)
+
+
+def _by_row(values: FloatArray) -> FloatArray:
+    """One number a row for one linear predictor, a column a class for more."""
+    return values[0] if len(values) == 1 else values.T
+
+
+def _normalised(positive: FloatArray) -> FloatArray:
+    """Probabilities of two classes from that of the second, or of many from each against the rest."""
+    if len(positive) == 1:
+        return np.column_stack([1.0 - positive[0], positive[0]])
+    total = np.sum(positive, axis=0)
+    equal = np.full_like(positive, 1.0 / len(positive))
+    return np.where(total > 0.0, positive / np.where(total > 0.0, total, 1.0), equal).T
+
+
+def _check_count(classes: Any) -> None:
+    if classes.size < 2:
+        raise ValueError(f"The number of classes has to be greater than one; got {classes.size} class")
+
+
+__all__ = ["EPClassifier"]

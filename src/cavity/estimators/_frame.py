@@ -1,0 +1,131 @@
+r"""The coordinates in which the posterior factorises, and the way back to the user's columns.
+
+With prior standard deviations :math:`S` and an orthonormal basis :math:`V`, the coefficients are
+:math:`\theta = S V \psi`, and EP works on :math:`\psi`, whose prior has unit variance in every direction: in scaled
+coordinates an isotropic prior stays one when it is turned. Without a basis EP works on :math:`\theta` itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from cavity.estimators._design import squared, with_intercept
+from cavity.gaussian import FactorialGaussian
+
+FloatArray = NDArray[np.float64]
+
+# Rows turned at a time, so that they are still in the cache when they are written.
+_BLOCK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Coordinates of a model.
+
+    Parameters
+    ----------
+    features
+        Number of the user's columns.
+    intercept
+        Whether a constant column comes after them.
+    prior
+        Prior in the user's coordinates, the intercept included.
+    basis
+        Orthonormal matrix :math:`V`, or None.
+    """
+
+    features: int
+    intercept: bool
+    prior: FactorialGaussian
+    basis: FloatArray | None = None
+
+    @property
+    def inner_prior(self) -> FactorialGaussian:
+        """Prior of what EP works on."""
+        if self.basis is None:
+            return self.prior
+        return FactorialGaussian.from_moments(self.basis.T @ (self.prior.mean / self.prior.std), 1.0)
+
+    def rows(self, X: Any, out: Any = None) -> Any:
+        """Rows as EP sees them; ``out`` as in `with_intercept`."""
+        if self.basis is None:
+            return with_intercept(X, out) if self.intercept else X
+        turn = self._turn()
+        turned = np.empty((X.shape[0], turn.shape[1]))
+        for i in range(0, X.shape[0], _BLOCK):
+            block = turned[i : i + _BLOCK]
+            block[:] = X[i : i + _BLOCK] @ turn[: self.features]
+            if self.intercept:
+                block += turn[self.features]
+        return turned
+
+    def mean(self, posterior: FactorialGaussian) -> FloatArray:
+        """Posterior means in the user's coordinates."""
+        return posterior.mean if self.basis is None else self._turn() @ posterior.mean
+
+    def variance(self, posterior: FactorialGaussian) -> FloatArray:
+        """Posterior variances in the user's coordinates."""
+        return posterior.variance if self.basis is None else np.square(self._turn()) @ posterior.variance
+
+    def draws(self, posterior: FactorialGaussian, noise: FloatArray) -> FloatArray:
+        """Draws in the user's coordinates from standard normal numbers, a draw a row."""
+        inner = posterior.mean + noise * posterior.std
+        return inner if self.basis is None else inner @ self._turn().T
+
+    def latent(self, X: Any, posterior: FactorialGaussian) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the linear predictor at rows."""
+        m, v, d = posterior.mean, posterior.variance, self.features
+        if self.basis is not None:
+            rows = self.rows(X)
+            return rows @ m, np.square(rows) @ v
+        mean = np.asarray(X @ m[:d], dtype=np.float64) + (m[d] if self.intercept else 0.0)
+        variance = np.asarray(squared(X) @ v[:d], dtype=np.float64) + (v[d] if self.intercept else 0.0)
+        return mean, variance
+
+    def _turn(self) -> FloatArray:
+        """Return the matrix from inner to the user's coordinates."""
+        assert self.basis is not None
+        turn: FloatArray = self.prior.std[:, None] * self.basis
+        return turn
+
+
+def principal_basis(X: Any, prior: FactorialGaussian, intercept: bool) -> FloatArray:
+    """Principal directions of the rows, in coordinates divided by the prior's standard deviations.
+
+    Complete: directions that the rows do not span come last. Costs one product of the rows with themselves and one
+    eigenvalue problem, O(n d² + d³).
+    """
+    std = prior.std
+    gram = np.zeros((std.size, std.size))
+    for i in range(0, X.shape[0], _BLOCK):
+        rows = with_intercept(X[i : i + _BLOCK]) if intercept else X[i : i + _BLOCK]
+        rows = rows.toarray() if sparse.issparse(rows) else np.asarray(rows, dtype=np.float64)
+        gram += rows.T @ rows
+    gram *= std[:, None] * std
+    scale = np.max(np.diag(gram), initial=0.0)
+    if not 0.0 < scale < np.inf or not np.all(np.isfinite(gram)):
+        return np.eye(std.size)
+    return np.ascontiguousarray(np.linalg.eigh(gram / scale)[1][:, ::-1])
+
+
+def completed_basis(given: Any, features: int, intercept: bool) -> FloatArray:
+    """Check a user's orthonormal columns, and complete them to a basis of all coordinates."""
+    columns = np.asarray(given, dtype=np.float64)
+    if columns.ndim != 2 or columns.shape[0] != features or not 1 <= columns.shape[1] <= features:
+        raise ValueError(
+            f"basis must be 'auto', 'pca', None or a matrix with {features} rows, one a feature, and at most as many "
+            f"orthonormal columns, got shape {columns.shape}"
+        )
+    if not np.allclose(columns.T @ columns, np.eye(columns.shape[1]), atol=1e-8):
+        raise ValueError("basis must have orthonormal columns; np.linalg.qr(basis)[0] makes them so")
+    full = np.linalg.qr(np.concatenate([columns, np.eye(features)], axis=1))[0][:, :features]
+    full[:, : columns.shape[1]] = columns
+    width = features + int(intercept)
+    basis = np.eye(width)
+    basis[:features, :features] = full
+    return basis

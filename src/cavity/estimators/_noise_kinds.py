@@ -1,0 +1,242 @@
+"""Kinds of noise: their likeliest scale, and the spread of what is Gaussian with the noise on top."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import erf, erfcx, gammaincc, ndtr, ndtri, owens_t
+
+FloatArray = NDArray[np.float64]
+
+# Steps of a root, at most: bisection alone comes from a probability of 1e-6, a thousand deviations wide, to rounding.
+_STEPS = 64
+# The last step, in standard deviations.
+_CLOSE = 1e-10
+# A latent variable is never narrower than this share of the noise; what that adds is rounding.
+_NARROWEST = 1e-8
+# Beyond so many standard deviations a normal density is zero in double precision.
+_FAR = 40.0
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
+_WEIGHTS = _WEIGHTS / np.sum(_WEIGHTS)
+_GRID = np.linspace(0.0, 1.0, 161)
+# Rows of counts at a time, so that memory stays small.
+_BLOCK = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Gaussian:
+    """Noise of the squared loss."""
+
+    scale: float
+
+    def likeliest_scale(self, residuals: FloatArray, std: FloatArray, weights: FloatArray | None) -> float:
+        return float(np.sqrt(np.average(residuals**2 + std**2, weights=weights)))
+
+    def std(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        return np.sqrt(variance + self.scale**2)
+
+    def quantile(self, mean: FloatArray, variance: FloatArray, q: FloatArray) -> FloatArray:
+        return np.asarray(mean + self.std(mean, variance) * ndtri(q))
+
+
+@dataclass(frozen=True, slots=True)
+class AsymmetricLaplace:
+    r"""Noise of the pinball loss: with probability q less than zero, exponential on both sides.
+
+    Mean :math:`s \frac{1-2q}{q(1-q)}`, variance :math:`s^2 \frac{1 - 2q + 2q^2}{q^2 (1-q)^2}`.
+    """
+
+    scale: float
+    share: float
+
+    def likeliest_scale(self, residuals: FloatArray, std: FloatArray, weights: FloatArray | None) -> float:
+        pinball = self.share * _mean_above(residuals, std) + (1.0 - self.share) * _mean_above(-residuals, std)
+        return float(np.average(pinball, weights=weights))
+
+    def std(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        q = self.share
+        return np.sqrt(variance + (self.scale / (q * (1.0 - q))) ** 2 * (1.0 - 2.0 * q + 2.0 * q * q))
+
+    def quantile(self, mean: FloatArray, variance: FloatArray, q: FloatArray) -> FloatArray:
+        center = self.scale * (1.0 - 2.0 * self.share) / (self.share * (1.0 - self.share))
+        std = np.maximum(np.sqrt(variance), _NARROWEST * self.scale)
+        return mean + _invert(lambda r: self._below(r, std), center, self.std(mean, variance), q)
+
+    def _below(self, r: FloatArray, std: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Probability that noise and latent variable of mean zero are below r together, and its density."""
+        x, c, q = r / std, std / self.scale, self.share
+        left, right = _tilted(-x, (1.0 - q) * c), _tilted(x, q * c)
+        return ndtr(x) + q * left - (1.0 - q) * right, q * (1.0 - q) / self.scale * (left + right)
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianWithTails:
+    r"""Noise of the Huber loss: Gaussian up to k scales, exponential beyond.
+
+    .. math:: C = \sqrt{2\pi}\,\mathrm{erf}\tfrac{k}{\sqrt 2} + \tfrac{2}{k} e^{-k^2/2}, \qquad
+        \sigma^2 = s^2 \left(1 + \tfrac{2}{C}(\tfrac{1}{k} + \tfrac{2}{k^3}) e^{-k^2/2}\right)
+    """
+
+    scale: float
+    threshold: float
+
+    @property
+    def _masses(self) -> tuple[float, float]:
+        """Share of the middle, and of each tail, before the middle is cut off from a whole Gaussian."""
+        k = self.threshold
+        tail = np.exp(-0.5 * k * k) / (k * np.sqrt(2.0 * np.pi))
+        total = float(erf(k / np.sqrt(2.0))) + 2.0 * tail
+        return 1.0 / total, float(tail / total)
+
+    def likeliest_scale(self, residuals: FloatArray, std: FloatArray, weights: FloatArray | None) -> float:
+        k, spread = self.threshold, float(np.sqrt(np.average(residuals**2 + std**2, weights=weights)))
+        if spread == 0.0:
+            return 0.0
+        r, t = residuals / spread, std / spread
+        size = float(np.average(_mean_above(r, t) + _mean_above(-r, t), weights=weights))
+
+        def surplus(s: float) -> float:
+            return float(np.average(_mean_curbed(r, t, k * s), weights=weights)) / (s * s) - 1.0
+
+        # |r| min(|r|, c) lies between c |r| - c^2 / 4 and r^2, which bounds the root from below and above.
+        return spread * float(brentq(surplus, 0.999 * k * size / (1.0 + 0.25 * k * k), 1.001, xtol=1e-14))
+
+    def std(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        k, (_, tail) = self.threshold, self._masses
+        return np.sqrt(variance + self.scale**2 * (1.0 + 2.0 * tail * (1.0 + 2.0 / (k * k))))
+
+    def quantile(self, mean: FloatArray, variance: FloatArray, q: FloatArray) -> FloatArray:
+        std = np.maximum(np.sqrt(variance), _NARROWEST * self.scale)
+        return mean + _invert(lambda r: self._below(r, std), 0.0, self.std(mean, variance), q)
+
+    def _below(self, r: FloatArray, std: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Probability that noise and latent variable of mean zero are below r together, and its density."""
+        rate, edge, (middle, tail) = self.threshold / self.scale, self.threshold * self.scale, self._masses
+        beyond, before = (r - edge) / std, (r + edge) / std
+        right, left = _tilted(beyond, rate * std), _tilted(-before, rate * std)
+        value, density = self._middle_below(r, std)
+        tails = ndtr(beyond) - right + ndtr(before) + left
+        return middle * value + tail * tails, middle * density + tail * rate * (right + left)
+
+    def _middle_below(self, r: FloatArray, std: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Probability that a Gaussian noise is within k scales and its sum with the latent variable below r.
+
+        A rectangle of a bivariate normal density, by Owen's function.
+        """
+        k, whole = self.threshold, np.hypot(std, self.scale)
+        rho, rest = self.scale / whole, std / whole
+        w = np.where(r == 0.0, 1e-30, r / whole)
+        up, down = (k - rho * w) / rest, (k + rho * w) / rest
+        near = owens_t(k, (w - rho * k) / (k * rest)) + owens_t(k, (w + rho * k) / (k * rest))
+        value = 0.5 * erf(k / np.sqrt(2.0)) + 0.5 * np.sign(w) - near - owens_t(w, up / w) - owens_t(w, down / w)
+        return value, _density(w) / whole * (ndtr(up) - ndtr(-down))
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Noise of the Poisson loss: counts whose mean is log-normal."""
+
+    scale: float = 1.0
+
+    def likeliest_scale(self, residuals: FloatArray, std: FloatArray, weights: FloatArray | None) -> float:
+        raise ValueError("the noise of counts has no scale: their mean decides on their variance; take it as it is")
+
+    def std(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        with np.errstate(over="ignore"):
+            rate = np.exp(mean + 0.5 * variance)
+            return np.hypot(np.sqrt(rate), rate * np.sqrt(np.expm1(variance)))
+
+    def quantile(self, mean: FloatArray, variance: FloatArray, q: FloatArray) -> FloatArray:
+        m, s, p = np.ravel(mean), np.sqrt(np.ravel(variance)), np.ravel(q)
+        blocks = [slice(i, i + _BLOCK) for i in range(0, m.size, _BLOCK)]
+        parts = [_quantile_of_counts(m[b], s[b], p[b]) for b in blocks]
+        return np.reshape(np.concatenate(parts) if parts else m, np.shape(mean))
+
+
+def _mean_above(mean: FloatArray, std: FloatArray) -> FloatArray:
+    """Mean of max(r, 0) under N(mean, std^2)."""
+    t = _standardised(mean, std)
+    return np.asarray(mean * ndtr(t) + std * _density(t))
+
+
+def _mean_curbed(mean: FloatArray, std: FloatArray, c: float) -> FloatArray:
+    """Mean of |r| min(|r|, c) under N(mean, std^2)."""
+    low, high = _standardised(-c - mean, std), _standardised(c - mean, std)
+    d_low, d_high = _density(low), _density(high)
+    inside = ndtr(high) - ndtr(low)
+    squares = (mean**2 + std**2) * inside + std * (2.0 * mean * (d_low - d_high) + std * (low * d_low - high * d_high))
+    beyond = _mean_above(mean - c, std) + _mean_above(-mean - c, std) + c * (1.0 - inside)
+    return np.asarray(squares + c * beyond)
+
+
+def _standardised(distance: FloatArray, std: FloatArray) -> FloatArray:
+    """Distance in standard deviations, which may be zero, as far as it matters."""
+    with np.errstate(over="ignore"):
+        return np.clip(distance / np.maximum(std, np.finfo(np.float64).tiny), -_FAR, _FAR)
+
+
+def _density(t: FloatArray) -> FloatArray:
+    return np.asarray(np.exp(-0.5 * t * t) / np.sqrt(2.0 * np.pi))
+
+
+def _tilted(x: FloatArray, c: FloatArray) -> FloatArray:
+    r""":math:`e^{c^2/2 - c x}\,\Phi(x - c)` for c of zero or more, in two forms of which neither overflows."""
+    w = c - x
+    scaled = 0.5 * np.exp(-0.5 * x * x) * erfcx(np.maximum(w, 0.0) / np.sqrt(2.0))
+    plain = np.exp(np.minimum(c * (0.5 * c - x), 0.0)) * ndtr(-w)
+    return np.where(w > 0.0, scaled, plain)
+
+
+def _invert(
+    below: Callable[[FloatArray], tuple[FloatArray, FloatArray]], center: float, std: FloatArray, p: FloatArray
+) -> FloatArray:
+    """Find where a distribution function of this mean and standard deviation is p.
+
+    Newton's method within Cantelli's bounds of a quantile, which narrow, and bisection where it would leave them.
+    """
+    low, high = center - std * np.sqrt((1.0 - p) / p), center + std * np.sqrt(p / (1.0 - p))
+    r = np.full_like(std, center)
+    for _ in range(_STEPS):
+        value, density = below(r)
+        low, high = np.where(value < p, r, low), np.where(value < p, high, r)
+        with np.errstate(all="ignore"):
+            newton = r - (value - p) / density
+        before, r = r, np.where((newton >= low) & (newton <= high), newton, 0.5 * (low + high))
+        if np.max(np.abs(r - before) / std, initial=0.0) < _CLOSE:
+            break
+    return r
+
+
+def _quantile_of_counts(mean: FloatArray, std: FloatArray, p: FloatArray) -> FloatArray:
+    """Bisect whole numbers, as far as doubles tell them apart."""
+    # Half of what is left goes to the rate, half to Bernstein's bound of a count with this rate.
+    rate = np.exp(np.minimum(mean + std * ndtri(0.5 + 0.5 * p), 700.0))
+    bits = -np.log(0.5 - 0.5 * p)
+    low, high = np.full_like(mean, -1.0), np.ceil(rate + np.sqrt(2.0 * rate * bits) + bits)
+    while np.any(high - low > np.maximum(1.0, 1e-15 * high)):
+        middle = np.floor(0.5 * (low + high))
+        under = _counts_below(middle, mean, std) < p
+        low, high = np.where(under, middle, low), np.where(under, high, middle)
+    return high
+
+
+def _counts_below(n: FloatArray, mean: FloatArray, std: FloatArray) -> FloatArray:
+    r"""Probability of at most n: over the latent variable where that is narrow, else over the gamma variable.
+
+    A count is at most n where a gamma variable G of shape n + 1 exceeds its rate, so that the probability is also
+    :math:`E\,\Phi((\log G - m)/s)`, by the trapezoid rule over the logarithm.
+    """
+    shape = np.maximum(n, 0.0) + 1.0
+    out, width = np.empty_like(mean), 1.0 / np.sqrt(shape)
+    narrow = std < width
+    rates = np.exp(np.minimum(mean[narrow, None] + std[narrow, None] * _NODES, 700.0))
+    out[narrow] = gammaincc(shape[narrow, None], rates) @ _WEIGHTS
+    w, m, s, k = (a[~narrow, None] for a in (width, mean, std, shape))
+    g = -w * (9.0 + 36.0 * w) + w * (18.0 + 36.0 * w) * _GRID
+    density = np.exp(k * (g - np.expm1(g)))
+    out[~narrow] = np.sum(density * ndtr((np.log(k) + g - m) / s), axis=1) / np.sum(density, axis=1)
+    return np.where(n < 0.0, 0.0, out)

@@ -1,0 +1,350 @@
+"""Moments of a one-dimensional Gaussian times a row's factor: the compiled form of `cavity.moments`, step by step.
+
+Losses with ``pieces`` take the closed form, others are integrated; the choice is made when compiled. Careful scalar
+arithmetic is left as it is written; only sums over nodes may be reordered.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from cavity.kernels._bridge import AS_WRITTEN, OPTIONS, careful, kernel, wide_vectors
+from cavity.kernels._pieces import Three, piecewise
+
+_ROOT_2PI = math.sqrt(2.0 * math.pi)
+_DOUBLINGS = 2
+_AGREEMENT = 1e-7
+_NEAR = 0.0025
+_NEWTON_STEPS = 100
+_REACH = 28.0
+_BEND_LOW, _BEND_HIGH = 1e-6, 1e-3
+_HALVINGS = 200
+_SEARCH_STEPS = 80
+_CUTS = 5
+# Beyond, the power of two of an exponential would leave its range.
+_RANGE = 700.0
+_LOG2E = 1.4426950408889634
+_LN2_HIGH = 0.693147180369123816490
+_LN2_LOW = 1.90821492927058770002e-10
+# Adding this leaves the nearest whole number in the low bits of a double.
+_ROUNDER = 6755399441055744.0
+_BIAS = np.int64(1023) << np.int64(52)
+_SHIFT = np.int64(52)
+
+
+class Rules(NamedTuple):
+    """Nodes and weights, and scratch memory for panels.
+
+    Gauss-Hermite rules of an order, its double and so on lie one after the other, their weights for functions that hold
+    the Gaussian themselves.
+    """
+
+    order: int
+    hermite_nodes: Any
+    hermite_weights: Any
+    panel_nodes: Any
+    panel_weights: Any
+    narrow_nodes: Any
+    narrow_weights: Any
+    cuts: Any
+    stack: Any
+
+
+def rules_for(order: int) -> Rules:
+    """Build the rules."""
+    hermite = [np.polynomial.hermite_e.hermegauss(order * 2**doubling) for doubling in range(_DOUBLINGS + 1)]
+    nodes = np.concatenate([x for x, _ in hermite])
+    weights = np.concatenate([w for _, w in hermite]) * np.exp(0.5 * nodes * nodes)
+    return Rules(
+        order,
+        nodes,
+        weights,
+        *np.polynomial.legendre.leggauss(16),
+        *np.polynomial.legendre.leggauss(10),
+        np.zeros(_CUTS),
+        np.zeros((_CUTS + _HALVINGS, 5)),
+    )
+
+
+def tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Three:
+    """Log mass, shift of the mean in widths, ratio of the variances. Chosen by the loss when compiled."""
+    raise NotImplementedError
+
+
+@overload(tilt, strict=False, jit_options=AS_WRITTEN)
+def _choose_tilt(loss: Any, y: Any, m: Any, v: Any, beta: Any, rules: Any) -> Any:
+    return _closed_tilt if hasattr(loss.instance_class, "pieces") else _integrated_tilt
+
+
+def _closed_tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Three:
+    return piecewise(loss.pieces(y), m, math.sqrt(v), beta, rules.narrow_nodes, rules.narrow_weights)
+
+
+def _integrated_tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Three:
+    peak, width, cost = find_peak(loss, y, m, v, beta)
+    place = (y, m, v, beta, peak, width, cost)
+    agree, moments = by_rules(loss, place, rules)
+    if not agree:
+        moments = by_panels(loss, place, rules)
+    mass, mean, variance = central(moments)
+    std, distance = math.sqrt(v), peak - m
+    log_mass = np.log(mass * width / (std * _ROOT_2PI)) - beta * cost - 0.5 * distance * distance / v
+    return log_mass, (distance + width * mean) / std, width * width * variance / v
+
+
+@careful
+def find_peak(loss: Any, y: float, m: float, v: float, beta: float) -> Three:
+    """Search the peak by Newton's method, held within a bracket; give it, its width and a cost near it."""
+    z, low, high, reach, last = m, -np.inf, np.inf, 8.0 * math.sqrt(v), np.inf
+    value, curvature = np.nan, np.nan
+    for _ in range(_NEWTON_STEPS):
+        value, slope, second = loss.derivatives(y, z)
+        gradient, curvature = beta * slope + (z - m) / v, 1.0 / v + beta * max(second, 0.0)
+        step = -gradient / curvature
+        if not -gradient * step > _NEAR:
+            z += step
+            break
+        if gradient < 0.0:
+            low = z
+        else:
+            high = z
+        if abs(gradient) * (high - low) <= _NEAR:
+            break
+        there = z + step
+        if not low < there < high or abs(step) > 0.5 * last:
+            there = 0.5 * (low + high)
+        there = min(max(there, z - reach), z + reach)
+        reach, last, z = 2.0 * reach, abs(there - z), there
+    return z, 1.0 / math.sqrt(curvature), value
+
+
+@careful
+def fall_at(loss: Any, place: Any, x: float) -> float:
+    """How far the logarithm falls from the peak to x."""
+    y, m, v, beta, peak, width, cost = place
+    t = width * x
+    return beta * (loss.value(y, peak + t) - cost) + t * (0.5 * t + (peak - m)) / v
+
+
+@careful
+def slope_at(loss: Any, place: Any, x: float) -> float:
+    """Slope of the factor's part of the fall."""
+    y, _, _, beta, peak, width, _ = place
+    return beta * width * loss.derivatives(y, peak + width * x)[1]
+
+
+def cost_at(loss: Any, y: float, z: float) -> float:
+    """Loss at a node, in a form that vectorises where there is one. Chosen by the loss when compiled."""
+    raise NotImplementedError
+
+
+@overload(cost_at, strict=False, jit_options=OPTIONS)
+def _choose_cost(loss: Any, y: Any, z: Any) -> Any:
+    return _logistic_cost if hasattr(loss.instance_class, "as_logistic") else _any_cost
+
+
+def _any_cost(loss: Any, y: float, z: float) -> float:
+    return loss.value(y, z)
+
+
+def _logistic_cost(loss: Any, y: float, z: float) -> float:
+    a = loss.sharpness * y * z
+    return _log1p(exponential(-abs(a))) + (-a if a < 0.0 else 0.0)
+
+
+@careful
+def exponential(v: float) -> float:
+    """Exponential of a number below about 700, by a power of two and a polynomial, in place: it vectorises."""
+    v = -_RANGE if v < -_RANGE else v
+    shifted = v * _LOG2E + _ROUNDER
+    whole = shifted - _ROUNDER
+    r = v - whole * _LN2_HIGH - whole * _LN2_LOW
+    p = 1.0 / 479001600.0
+    p = p * r + 1.0 / 39916800.0
+    p = p * r + 1.0 / 3628800.0
+    p = p * r + 1.0 / 362880.0
+    p = p * r + 1.0 / 40320.0
+    p = p * r + 1.0 / 5040.0
+    p = p * r + 1.0 / 720.0
+    p = p * r + 1.0 / 120.0
+    p = p * r + 1.0 / 24.0
+    p = p * r + 1.0 / 6.0
+    p = p * r + 0.5
+    p = p * r + 1.0
+    p = p * r + 1.0
+    exponent = np.float64(shifted).view(np.int64) << _SHIFT
+    return p * np.int64(exponent + _BIAS).view(np.float64)
+
+
+@kernel
+def _log1p(e: float) -> float:
+    """Logarithm of 1 + e for e between zero and one, by the series of the inverse hyperbolic tangent; it vectorises."""
+    s = e / (2.0 + e)
+    u = s * s
+    p = 1.0 / 33.0
+    p = p * u + 1.0 / 31.0
+    p = p * u + 1.0 / 29.0
+    p = p * u + 1.0 / 27.0
+    p = p * u + 1.0 / 25.0
+    p = p * u + 1.0 / 23.0
+    p = p * u + 1.0 / 21.0
+    p = p * u + 1.0 / 19.0
+    p = p * u + 1.0 / 17.0
+    p = p * u + 1.0 / 15.0
+    p = p * u + 1.0 / 13.0
+    p = p * u + 1.0 / 11.0
+    p = p * u + 1.0 / 9.0
+    p = p * u + 1.0 / 7.0
+    p = p * u + 1.0 / 5.0
+    p = p * u + 1.0 / 3.0
+    p = p * u + 1.0
+    return 2.0 * s * p
+
+
+@kernel
+def integrals(loss: Any, place: Any, center: float, half: float, nodes: Any, weights: Any) -> Three:
+    """Integrals of 1, x and x² times the product, relative to the peak, on the nodes moved and stretched."""
+    wide_vectors()
+    y, m, v, beta, peak, width, cost = place
+    inverse, distance = 1.0 / v, peak - m
+    mass = first = second = 0.0
+    for j in range(nodes.size):
+        x = center + half * nodes[j]
+        t = width * x
+        fall = beta * (cost_at(loss, y, peak + t) - cost) + t * (0.5 * t + distance) * inverse
+        f = weights[j] * exponential(-fall)
+        mass += f
+        first += f * x
+        second += f * x * x
+    return half * mass, half * first, half * second
+
+
+@careful
+def central(moments: Three) -> Three:
+    """Mass, mean and variance."""
+    mass, first, second = moments
+    if not mass > 0.0:
+        return np.nan, np.nan, np.nan
+    mean = first / mass
+    return mass, mean, second / mass - mean * mean
+
+
+@careful
+def by_rules(loss: Any, place: Any, rules: Any) -> tuple[bool, Three]:
+    """Integrate by Gauss-Hermite rules of doubling order; whether two agreed, and the last."""
+    first, last = 0, rules.order
+    x, w = rules.hermite_nodes, rules.hermite_weights
+    after = integrals(loss, place, 0.0, 1.0, x[first:last], w[first:last])
+    old_mass, old_mean, old_variance = central(after)
+    for doubling in range(1, _DOUBLINGS + 1):
+        first, last = last, last + rules.order * 2**doubling
+        after = integrals(loss, place, 0.0, 1.0, x[first:last], w[first:last])
+        mass, mean, variance = central(after)
+        if (
+            abs(mass - old_mass) <= _AGREEMENT * mass
+            and abs(variance - old_variance) <= _AGREEMENT * variance
+            and abs(mean - old_mean) <= _AGREEMENT * np.sqrt(variance)
+        ):
+            return True, after
+        old_mass, old_mean, old_variance = mass, mean, variance
+    return False, after
+
+
+@careful
+def panel(loss: Any, place: Any, a: float, b: float, rules: Any) -> Three:
+    """Integrate one panel."""
+    return integrals(loss, place, 0.5 * (a + b), 0.5 * (b - a), rules.panel_nodes, rules.panel_weights)
+
+
+@careful
+def by_panels(loss: Any, place: Any, rules: Any) -> Three:
+    """Integrate by Gauss-Legendre rules on panels, halved until a panel and its halves agree."""
+    cuts, stack = rules.cuts, rules.stack
+    left, right = reach_of(loss, place, -8.0), reach_of(loss, place, 8.0)
+    cuts[0], cuts[1], cuts[2] = left, right, 0.0
+    cuts[3], cuts[4] = bend_of(loss, place, left, right), bend_of(loss, place, right, left)
+    sort(cuts)
+    count, mass, first, second = 0, 0.0, 0.0, 0.0
+    for k in range(_CUTS - 1):
+        if cuts[k] < cuts[k + 1]:
+            p0, p1, p2 = panel(loss, place, cuts[k], cuts[k + 1], rules)
+            push(stack, count, cuts[k], cuts[k + 1], p0, p1, p2)
+            mass, first, second, count = mass + p0, first + p1, second + p2, count + 1
+    for _ in range(_HALVINGS):
+        if count == 0 or not mass > 0.0:
+            break
+        count -= 1
+        a, b, w0, w1, w2 = stack[count, 0], stack[count, 1], stack[count, 2], stack[count, 3], stack[count, 4]
+        middle = 0.5 * (a + b)
+        l0, l1, l2 = panel(loss, place, a, middle, rules)
+        u0, u1, u2 = panel(loss, place, middle, b, rules)
+        d0, d1, d2 = l0 + u0 - w0, l1 + u1 - w1, l2 + u2 - w2
+        mass, first, second = mass + d0, first + d1, second + d2
+        if not (abs(d0) <= _AGREEMENT * mass and abs(d2) <= _AGREEMENT * second):
+            push(stack, count, a, middle, l0, l1, l2)
+            push(stack, count + 1, middle, b, u0, u1, u2)
+            count += 2
+    return mass, first, second
+
+
+@careful
+def push(stack: Any, place: int, a: float, b: float, mass: float, first: float, second: float) -> None:
+    """Put a panel and its integrals on the stack."""
+    stack[place, 0], stack[place, 1] = a, b
+    stack[place, 2], stack[place, 3], stack[place, 4] = mass, first, second
+
+
+@careful
+def sort(values: Any) -> None:
+    """Sort a few numbers."""
+    for i in range(1, values.size):
+        for j in range(i, 0, -1):
+            if values[j] < values[j - 1]:
+                values[j], values[j - 1] = values[j - 1], values[j]
+
+
+@careful
+def reach_of(loss: Any, place: Any, x: float) -> float:
+    """Find where the product ends: go out by doubling, come back by halving, until the fall is once to twice enough."""
+    inner, fall = 0.0, fall_at(loss, place, x)
+    for _ in range(_SEARCH_STEPS):
+        if not fall < _REACH:
+            break
+        inner, x = x, 2.0 * x
+        fall = fall_at(loss, place, x)
+    for _ in range(_SEARCH_STEPS):
+        if not fall > 2.0 * _REACH:
+            break
+        middle = 0.5 * (inner + x)
+        there = fall_at(loss, place, middle)
+        if there < _REACH:
+            inner = middle
+        else:
+            x, fall = middle, there
+    return x
+
+
+@careful
+def bend_of(loss: Any, place: Any, end: float, other: float) -> float:
+    """Find where, coming from one end, the loss begins to bend: by halving, to within a bend hardly seen."""
+    near, far, slope = end, other, slope_at(loss, place, end)
+    near_slope, far_slope = slope, slope_at(loss, place, other)
+    if not abs(far_slope - slope) * abs(other - end) > _BEND_HIGH:
+        return other
+    for _ in range(_SEARCH_STEPS):
+        middle = 0.5 * (near + far)
+        here = slope_at(loss, place, middle)
+        bend = abs(here - slope) * abs(middle - end)
+        if _BEND_LOW <= bend <= _BEND_HIGH:
+            return middle
+        if bend < _BEND_LOW:
+            near, near_slope = middle, here
+        else:
+            far, far_slope = middle, here
+        if not abs(far_slope - near_slope) * abs(far - near) > _BEND_LOW:
+            break
+    return near

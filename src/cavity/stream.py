@@ -1,0 +1,132 @@
+"""A posterior that takes in rows as they come, keeping no site: one compiled call, nothing allocated anew.
+
+The same arithmetic as a single pass of `cavity.fit`, for data of which no end is in sight.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from cavity.gaussian import FactorialGaussian
+from cavity.kernels._bridge import entry
+from cavity.kernels._store import NONE, Store
+from cavity.kernels._sweep import DenseData, Options, SparseData, State, sweep
+from cavity.kernels._work import work_for
+from cavity.linear import POLICIES, lower, readonly
+from cavity.losses import Loss
+
+FloatArray = NDArray[np.float64]
+
+_NOTHING = np.empty(0)
+
+
+class Stream:
+    """Working memory of a posterior in a stream. `take` trusts its input: finite, of the right width and kind.
+
+    Parameters
+    ----------
+    loss, scheme
+        Such as `cavity.linear.why_not` finds nothing against.
+    posterior
+        What is known before.
+    prior_precision
+        Precisions against which a posterior precision counts as positive.
+    beta, power, damping, negative
+        As in `cavity.fit`.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        scheme: object,
+        posterior: FactorialGaussian,
+        prior_precision: FloatArray,
+        *,
+        beta: float = 1.0,
+        power: float = 1.0,
+        damping: float = 1.0,
+        negative: str = "keep",
+    ) -> None:
+        self._loss, self._scheme = loss, lower(scheme)
+        self._options = Options(float(beta), float(power), float(damping), POLICIES[negative], 0)
+        records = np.zeros((posterior.dim, 4))
+        records[:, 0], records[:, 1], records[:, 2] = posterior.shift, posterior.precision, prior_precision
+        # Places begin at one: zero, which the records hold, stands for never seen.
+        scale, cursor = np.array([posterior.log_scale]), np.ones(1, dtype=np.int64)
+        self._state: Any = State(records, records.view(np.int64), scale, cursor)
+        starts, support = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
+        self._store: Any = Store(NONE, starts, support, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
+        self._sweep = entry(sweep, type(loss))
+        self._works: dict[bool, Any] = {}
+        self._rooms: dict[bool, tuple[int, int, int]] = {}
+        self._plans: dict[tuple[int, int], tuple[Any, Any, Any, Any]] = {}
+
+    @property
+    def posterior(self) -> FactorialGaussian:
+        """What is known now."""
+        records = self._state.records
+        return FactorialGaussian(self._state.scale[0], records[:, 0], records[:, 1])
+
+    @property
+    def prior_precision(self) -> FloatArray:
+        """Precisions of the prior."""
+        return np.array(self._state.records[:, 2])
+
+    def forget(self, keep: float, prior: FactorialGaussian) -> None:
+        """Keep a share of what was learned beyond the prior: a power of the posterior times one of the prior."""
+        records, scale = self._state.records, self._state.scale
+        records[:, 0] += (1.0 - keep) * (prior.shift - records[:, 0])
+        records[:, 1] += (1.0 - keep) * (prior.precision - records[:, 1])
+        scale[0] += (1.0 - keep) * (prior.log_scale - scale[0])
+
+    def take(self, X: Any, targets: FloatArray, weights: FloatArray | None, batch_size: int) -> NDArray[np.int8]:
+        """Take in rows, a mini-batch of consecutive ones at a time; say for each batch what came of it."""
+        n, d = X.shape
+        cuts, visits, following, outcomes = self._plan(n, batch_size)
+        is_sparse = sparse.issparse(X)
+        if is_sparse:
+            entries = int(np.max(np.diff(X.indptr[cuts])))
+            data: Any = SparseData(readonly(X.data), readonly(X.indices), readonly(X.indptr))
+            work = self._work(is_sparse, min(d, entries), min(n, batch_size), entries)
+        else:
+            data = DenseData(readonly(X))
+            work = self._work(is_sparse, d, min(n, batch_size), 0)
+        self._sweep(
+            self._loss,
+            self._scheme,
+            data,
+            targets,
+            _NOTHING if weights is None else weights,
+            cuts,
+            self._state,
+            self._store,
+            visits,
+            following,
+            self._options,
+            outcomes,
+            work,
+        )
+        done: NDArray[np.int8] = outcomes
+        return done
+
+    def _plan(self, rows: int, batch_size: int) -> tuple[Any, Any, Any, Any]:
+        """Cuts, visits and outcomes; kept, since most calls of a stream bring equally many rows."""
+        plan = self._plans.get((rows, batch_size))
+        if plan is None:
+            cuts = np.append(np.arange(0, rows, batch_size, dtype=np.int64), rows)
+            visits = np.arange(cuts.size - 1, dtype=np.intp)
+            plan = (cuts, visits, visits, np.zeros(visits.size, dtype=np.int8))
+            self._plans = {(rows, batch_size): plan}
+        return plan
+
+    def _work(self, is_sparse: bool, width: int, rows: int, entries: int) -> Any:
+        """Scratch memory with enough room; dense and sparse rows leave different things in it, and have their own."""
+        room = self._rooms.get(is_sparse, (0, 0, 0))
+        if is_sparse not in self._works or width > room[0] or rows > room[1] or entries > room[2]:
+            room = (max(width, room[0]), max(rows, room[1]), max(entries, room[2]))
+            self._rooms[is_sparse], self._works[is_sparse] = room, work_for(*room)
+        return self._works[is_sparse]

@@ -1,0 +1,468 @@
+"""The classifier shows what `cavity.fit` finds, and predicts with all of the posterior."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import exp, pi, sqrt
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from estimator_cases import (
+    CLASSES,
+    PARITY,
+    SCHEMES,
+    STORAGES,
+    SquaredHinge,
+    assert_same_model,
+    cancer,
+    classifier,
+    frozen,
+    three_classes,
+    two_classes,
+    unsettled,
+)
+from scipy import sparse
+from scipy.integrate import quad
+from scipy.special import expit, logit
+from scipy.stats import norm
+from sklearn.exceptions import ConvergenceWarning
+
+import cavity
+from cavity import LinearFactor, Status
+from cavity.losses import Hinge, Logistic, QuasiZeroOne, Squared
+from cavity.schedules import Annealing
+
+LOSSES = {"logistic": "la", "hinge": "vq", "quasi01": "vq", SquaredHinge(): "la"}
+
+
+@pytest.fixture(scope="module", params=LOSSES, ids=lambda loss: loss if isinstance(loss, str) else "own")
+def fitted(request):
+    """A model of every loss, trained on two classes."""
+    with unsettled():
+        return classifier(loss=request.param, scheme=LOSSES[request.param]).fit(*two_classes())
+
+
+@pytest.fixture(scope="module")
+def of_three():
+    return classifier().fit(*three_classes())
+
+
+# Fitted attributes.
+
+
+@pytest.mark.parametrize("count", CLASSES)
+@pytest.mark.parametrize("intercept", [True, False])
+def test_attributes_have_the_shapes_of_scikit_learns_classifiers(intercept, count):
+    X, y = CLASSES[count]()
+    rows = 1 if count == 2 else count
+    model = classifier(fit_intercept=intercept).fit(X, y)
+    assert model.coef_.shape == model.coef_std_.shape == (rows, 4)
+    assert model.intercept_.shape == model.intercept_std_.shape == (rows,)
+    assert np.all(model.coef_std_ > 0.0)
+    assert np.all((model.intercept_std_ > 0.0) == intercept)
+    np.testing.assert_array_equal(model.classes_, np.unique(y))
+    assert model.n_features_in_ == 4
+    assert not hasattr(model, "feature_names_in_")
+    assert len(model.posterior_) == rows
+    assert model.posterior_[0].dim == 4 + intercept
+    assert isinstance(model.log_evidence_, float)
+    assert model.status_ is Status.CONVERGED
+    assert 1 < model.n_iter_ <= 50
+    assert model.decision_function(X).shape == ((57,) if count == 2 else (57, 3))
+    assert model.predict_proba(X).shape == (57, count)
+    assert model.predict(X).dtype == np.asarray(y).dtype
+
+
+@pytest.mark.parametrize("count", CLASSES)
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("loops", [1, 4, 50])
+def test_a_fit_is_that_of_the_library_on_the_same_mini_batches(loops, storage, count):
+    X, y = CLASSES[count]()
+    X, seed = STORAGES[storage](X), 3
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, y.size)
+    options = {"batch_size": 7, "loops": loops, "tol": 1e-4, "prior_mean": 0.1, "power": 0.9, "damping": 0.8}
+    with unsettled():
+        model = classifier(random_state=seed, **options).fit(X, y, weights)
+    ones = np.ones((y.size, 1), dtype=X.dtype)
+    rows = sparse.hstack([X, ones], format="csr") if storage == "csr" else np.hstack([X, ones])
+    prior = cavity.FactorialGaussian.from_moments([0.1] * 4 + [0.0], [1.0] * 4 + [100.0])
+    labels = np.unique(y)[1:] if count == 2 else np.unique(y)
+    results = [
+        cavity.fit(
+            LinearFactor.batches(Logistic(), rows, np.where(y == label, 1.0, -1.0), 7, weights),
+            prior,
+            "la",
+            loops=loops,
+            sites="none" if loops == 1 else "own",
+            power=0.9,
+            damping=0.8,
+            order="shuffled",
+            seed=np.random.RandomState(seed).randint(2**31 - 1),
+            tol=1e-4,
+        )
+        for label in labels
+    ]
+    for posterior, result in zip(model.posterior_, results, strict=True):
+        assert posterior == result.posterior
+    np.testing.assert_array_equal(model.coef_, [r.mean[:4] for r in results])
+    np.testing.assert_array_equal(model.coef_std_, [r.std[:4] for r in results])
+    np.testing.assert_array_equal(model.intercept_, [r.mean[4] for r in results])
+    np.testing.assert_array_equal(model.intercept_std_, [r.std[4] for r in results])
+    assert model.log_evidence_ == pytest.approx(sum(r.log_evidence for r in results), rel=1e-12)
+    assert model.n_iter_ == max(len(r.trace.changes) for r in results)
+    traces = model.trace_ if count == 3 else (model.trace_,)
+    assert [t.updates for t in traces] == [r.trace.updates for r in results]
+    assert [t.refusals for t in traces] == [r.trace.refusals for r in results]
+    np.testing.assert_array_equal([t.changes[-1] for t in traces], [r.trace.changes[-1] for r in results])
+    assert model.status_ in [r.status for r in results]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_scheme_may_be_a_name_or_an_object(scheme):
+    X, y = two_classes()
+    with unsettled():
+        named = classifier(scheme=scheme).fit(X, y)
+        given = classifier(scheme=cavity.schemes.NAMES[scheme](), loss=Logistic()).fit(X, y)
+    assert_same_model(named, given)
+
+
+def test_shuffling_follows_the_seed():
+    X, y = two_classes()
+    with unsettled():
+        models = [classifier(loops=2, tol=0.0, random_state=seed).fit(X, y) for seed in (0, 0, 1)]
+        generators = [classifier(loops=2, tol=0.0, random_state=np.random.RandomState(0)).fit(X, y) for _ in range(2)]
+        cyclic = [classifier(loops=2, tol=0.0, random_state=seed, shuffle=False).fit(X, y) for seed in (0, None)]
+    assert_same_model(models[0], models[1])
+    assert_same_model(models[0], generators[0])
+    assert_same_model(generators[0], generators[1])
+    assert_same_model(*cyclic)
+    assert models[0].posterior_ != models[2].posterior_
+
+
+# Warnings.
+
+
+def test_a_fit_that_does_not_settle_warns_and_says_what_to_do():
+    X, y = cancer()
+    with pytest.warns(ConvergenceWarning, match=r"raise loops, or damp with damping=0\.5") as record:
+        model = classifier(loops=2, tol=0.0).fit(X, y)
+    assert record[0].filename == __file__
+    assert model.status_ is Status.MAX_LOOPS
+    assert model.n_iter_ == 2
+    assert model.status_.value in str(record[0].message)
+
+
+def test_one_class_of_three_that_does_not_settle_is_enough():
+    X, y = three_classes()
+    with pytest.warns(ConvergenceWarning, match="raise loops"):
+        model = classifier(loops=2, tol=1e-9).fit(X, y)
+    assert model.status_ is Status.MAX_LOOPS
+
+
+def test_refused_updates_warn_in_fit_and_in_streams():
+    """Rows so large that the cost overflows."""
+    X, y = np.full((4, 2), 1e200), np.array([0, 1, 0, 1])
+    with pytest.warns(ConvergenceWarning, match="not finite"):
+        model = classifier(scheme="qla").fit(X, y)
+    assert model.trace_.refused > 0
+    good = two_classes()[0][:, :2]
+    stream = classifier(scheme="qla").partial_fit(good, two_classes()[1], [0, 1])
+    before = stream.posterior_
+    with pytest.warns(ConvergenceWarning, match="not finite"):
+        stream.partial_fit(X, y)
+    assert stream.posterior_ == before
+    assert stream.trace_.refused == 1
+    stream.partial_fit(good, two_classes()[1])
+    assert stream.status_ is Status.SINGLE_PASS
+    assert stream.trace_.refused == 1
+
+
+def test_a_single_pass_and_a_settled_fit_do_not_warn():
+    """Warnings are errors here."""
+    assert classifier(loops=1).fit(*cancer()).status_ is Status.SINGLE_PASS
+    assert classifier().fit(*two_classes()).status_ is Status.CONVERGED
+
+
+# Probabilities.
+
+
+def link(loss, z, beta=1.0):
+    return expit(beta * (loss.value(-1.0, z) - loss.value(1.0, z)))
+
+
+def integrated(loss, mean, std, beta=1.0):
+    """Mean of the link by adaptive integration, kinks and steep parts given as borders."""
+    kinks = [-30.0, -5.0, -1.0, -0.1, 0.0, 0.1, 1.0, 5.0, 30.0]
+    borders = sorted({mean - 9.0 * std, mean + 9.0 * std, *(k for k in kinks if abs(k - mean) < 9.0 * std)})
+
+    def density(z):
+        u = (z - mean) / std
+        return link(loss, z, beta) * exp(-0.5 * u * u) / (std * sqrt(2.0 * pi))
+
+    return sum(quad(density, a, b, epsabs=1e-9)[0] for a, b in pairwise(borders))
+
+
+def test_probabilities_are_those_of_the_link_under_the_posterior(fitted):
+    X, _ = two_classes()
+    tolerance = 1e-6 if isinstance(fitted._loss, Logistic) else 1e-3
+    X = np.concatenate([X[:5], 30.0 * X[5:10], 1000.0 * X[10:13]])
+    mean, std = fitted.decision_function(X, return_std=True)
+    wanted = [integrated(fitted._loss, m, s) for m, s in zip(mean, std, strict=True)]
+    probabilities = fitted.predict_proba(X)
+    np.testing.assert_allclose(probabilities[:, 1], wanted, rtol=0.0, atol=tolerance)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-14)
+    np.testing.assert_allclose(np.exp(fitted.predict_log_proba(X)), probabilities, rtol=1e-12)
+
+
+def test_the_predictor_has_the_moments_of_the_posterior(fitted):
+    X, _ = two_classes()
+    mean, std = fitted.decision_function(X, return_std=True)
+    np.testing.assert_allclose(mean, X @ fitted.coef_[0] + fitted.intercept_[0], rtol=1e-12, atol=1e-12)
+    variance = X**2 @ fitted.coef_std_[0] ** 2 + fitted.intercept_std_[0] ** 2
+    np.testing.assert_allclose(std, np.sqrt(variance), rtol=1e-12)
+
+
+def test_scores_are_the_log_odds_of_the_probabilities(fitted):
+    X, _ = two_classes()
+    for rows in (X, 10.0 * X):
+        scores, probabilities = fitted.decision_function(rows), fitted.predict_proba(rows)
+        np.testing.assert_allclose(scores, logit(probabilities[:, 1]), rtol=1e-6, atol=1e-6)
+        np.testing.assert_array_equal(fitted.predict(rows), (scores > 0.0).astype(int))
+        np.testing.assert_array_equal(fitted.predict(rows), np.argmax(probabilities, axis=1))
+
+
+def test_far_scores_stay_finite_and_keep_their_order():
+    """Where probabilities are one to rounding, their log odds still tell rows apart."""
+    X, y = two_classes(n=3000, seed=5)
+    model = classifier(prior_variance=1e4).fit(X, y)
+    row = X[:1] / np.linalg.norm(X[0])
+    scores = model.decision_function(np.linspace(-60.0, 60.0, 241)[:, None] * row)
+    assert np.all(np.isfinite(scores))
+    assert np.all(np.diff(np.sign(scores[-1]) * scores) > 0.0)
+    assert np.max(np.abs(scores)) > 40.0
+
+
+def test_doubt_moderates(fitted):
+    """The wider the posterior, the nearer to one half, and never further from it than at the mean."""
+    X, _ = two_classes()
+    row = X[:1] / np.linalg.norm(X[0])
+    mean, std = fitted.decision_function(row, return_std=True)
+    plug_in = link(fitted._loss, mean[0])
+    whole = fitted.predict_proba(row)[0, 1]
+    assert abs(whole - 0.5) < abs(plug_in - 0.5)
+    assert abs(whole - plug_in) > 1e-3
+    assert std[0] > 0.1
+    mean, std = fitted.decision_function(1e4 * row, return_std=True)
+    assert fitted.predict_proba(1e4 * row)[0, 1] == pytest.approx(norm.cdf(mean[0] / std[0]), abs=1e-3)
+
+
+@pytest.mark.parametrize("count", CLASSES)
+def test_draws_of_probabilities_agree_with_their_mean(count):
+    X, y = CLASSES[count]()
+    model, n = classifier().fit(X, y), 2000
+    draws = model.predict_proba_samples(X[:8], n, random_state=0)
+    assert draws.shape == (n, 8, count)
+    np.testing.assert_allclose(draws.sum(axis=2), 1.0, rtol=1e-12)
+    np.testing.assert_array_equal(draws, model.predict_proba_samples(X[:8], n, random_state=0))
+    if count == 2:
+        gap = np.abs(draws.mean(axis=0) - model.predict_proba(X[:8]))
+        np.testing.assert_array_less(gap, 5.0 * draws.std(axis=0) / np.sqrt(n))
+    coef, intercept = model.sample_coef(n, random_state=0, return_intercept=True)
+    z = X[0] @ coef[1].T + intercept[1]
+    wanted = expit(np.atleast_1d(z))
+    np.testing.assert_allclose(
+        draws[1, 0, 1:] if count == 2 else draws[1, 0], wanted / (1.0 if count == 2 else wanted.sum())
+    )
+
+
+def test_draws_of_probabilities_have_the_shape_asked_for(of_three):
+    X, _ = three_classes()
+    assert of_three.predict_proba_samples(X).shape == (100, 57, 3)
+    assert of_three.predict_proba_samples(sparse.csr_array(X[:2]), 3, np.random.RandomState(0)).shape == (3, 2, 3)
+
+
+def test_three_classes_share_a_probability_of_one(of_three):
+    X, y = three_classes()
+    for rows in (X, 1e3 * X, 1e6 * X, np.zeros((1, 4))):
+        probabilities = of_three.predict_proba(rows)
+        assert np.all((probabilities >= 0.0) & (probabilities <= 1.0))
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-12)
+    mean, std = of_three.decision_function(X[:3], return_std=True)
+    each = np.array(
+        [[integrated(Logistic(), m, s) for m, s in zip(*row, strict=True)] for row in zip(mean, std, strict=True)]
+    )
+    wanted = each / each.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(of_three.predict_proba(X[:3]), wanted, rtol=0.0, atol=1e-6)
+    scores = of_three.decision_function(X)
+    np.testing.assert_allclose(scores[:3], logit(each), rtol=0.0, atol=1e-5)
+    np.testing.assert_array_equal(of_three.predict(X), of_three.classes_[np.argmax(scores, axis=1)])
+    np.testing.assert_array_equal(of_three.predict(X), of_three.classes_[np.argmax(of_three.predict_proba(X), axis=1)])
+    assert of_three.score(X, y) > 0.5
+
+
+def test_every_class_of_three_is_one_against_the_rest(of_three):
+    X, y = three_classes()
+    for k, label in enumerate(np.unique(y)):
+        binary = classifier().fit(X, y == label)
+        assert binary.posterior_[0] == of_three.posterior_[k]
+
+
+def test_probabilities_follow_the_inverse_temperature():
+    X, y = two_classes()
+    for beta, final in ((0.25, 0.25), (Annealing(0.1, 0.5, 4), 0.5), ([1.0, 2.0], 2.0)):
+        model = classifier(beta=beta, tol=1e-4).fit(X, y)
+        mean, std = model.decision_function(X[:4], return_std=True)
+        wanted = [integrated(Logistic(), m, s, final) for m, s in zip(mean, std, strict=True)]
+        np.testing.assert_allclose(model.predict_proba(X[:4])[:, 1], wanted, rtol=0.0, atol=1e-6)
+
+
+def test_real_data_are_learned():
+    X, y = cancer()
+    with unsettled():
+        model = classifier(loops=20).fit(X[::2], y[::2])
+    assert model.score(X[1::2], y[1::2]) > 0.95
+    chosen = model.predict_proba(X[1::2])[np.arange(y[1::2].size), y[1::2]]
+    assert np.mean(-np.log(chosen)) < 0.15
+
+
+# Losses.
+
+
+@dataclass(frozen=True)
+class Lopsided:
+    """A loss that spares one sign; no tuple, so that the plain engine serves it."""
+
+    favour: float = 2.0
+
+    @property
+    def targets(self) -> str:
+        return "signs"
+
+    def value(self, y: Any, z: Any) -> Any:
+        return np.logaddexp(0.0, -y * (z + self.favour))
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
+        p = 1.0 / (1.0 + np.exp(np.minimum(y * (z + self.favour), 700.0)))
+        return self.value(y, z), -y * p, p * (1.0 - p)
+
+
+def test_a_loss_that_is_not_symmetric_decides_by_its_own_link():
+    X, y = two_classes()
+    with unsettled():
+        model = classifier(loss=Lopsided(), fit_intercept=False, loops=3).fit(X, y)
+    scores, probabilities = model.decision_function(X), model.predict_proba(X)
+    moments = zip(*model.decision_function(X[:3], return_std=True), strict=True)
+    wanted = [integrated(Lopsided(), mean, std) for mean, std in moments]
+    np.testing.assert_allclose(probabilities[:3, 1], wanted, rtol=0.0, atol=1e-3)
+    np.testing.assert_array_equal(model.predict(X), (scores > 0.0).astype(int))
+    np.testing.assert_array_equal(model.predict(X), np.argmax(probabilities, axis=1))
+
+
+def test_a_loss_has_a_name_or_is_an_object():
+    X, y = two_classes()
+    for name, loss in (("logistic", Logistic()), ("hinge", Hinge()), ("quasi01", QuasiZeroOne())):
+        with unsettled():
+            assert_same_model(
+                classifier(loss=name, scheme="vq").fit(X, y), classifier(loss=loss, scheme="vq").fit(X, y)
+            )
+    for wrong in ("squared", Squared(), 3, None):
+        with pytest.raises(ValueError, match="loss must be"):
+            classifier(loss=wrong).fit(X, y)
+
+
+def test_targets_that_are_no_classes_are_refused():
+    X, y = two_classes()
+    with pytest.raises(ValueError, match="Unknown label type"):
+        classifier().fit(X, y + 0.5)
+    with pytest.raises(ValueError, match="number of classes has to be greater than one; got 1 class"):
+        classifier().fit(X, np.zeros_like(y))
+    for rows in (X, X[:, :2]):
+        with pytest.raises(ValueError, match=r"X has \d features, but EPClassifier is expecting \d features"):
+            classifier().fit(rows, y).predict(X[:, :3])
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("init", ["prior", "mode"])
+def test_no_loop_hides_a_number_that_is_not_finite(init, value, storage, scheme):
+    X, y = two_classes()
+    for row in (0, 13, 56):
+        for label in (0, 1):
+            bad, labels = np.array(X), np.array(y)
+            bad[row, 1], labels[row] = value, label
+            model = classifier(scheme=scheme, init=init, shuffle=False)
+            for loops in (1, 3):
+                before = frozen(model.set_params(loops=loops))
+                with pytest.raises(ValueError, match=r"Input X contains (NaN|infinity)"):
+                    model.fit(STORAGES[storage](bad), labels)
+                assert frozen(model) == before
+
+
+# Warm starts.
+
+
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+@pytest.mark.parametrize("count", CLASSES)
+def test_a_warm_start_goes_on_where_the_fit_before_ended(count, storage):
+    X, y = CLASSES[count]()
+    X = STORAGES[storage](X)
+    options = {"shuffle": False, "tol": 0.0}
+    with unsettled():
+        twice = classifier(loops=2, warm_start=True, **options).fit(X, y).fit(X, y)
+        cold = classifier(loops=2, **options).fit(X, y).fit(X, y)
+        at_once = classifier(loops=4, **options).fit(X, y)
+        half = classifier(loops=2, **options).fit(X, y)
+    assert_same_model(twice, at_once, PARITY)
+    assert_same_model(cold, half)
+    assert twice.n_iter_ == 2
+
+
+def test_a_warm_start_needs_fewer_loops():
+    X, y = two_classes(n=300, seed=2)
+    model = classifier(warm_start=True, tol=1e-5).fit(X, y)
+    first = model.n_iter_
+    assert model.fit(X, y).n_iter_ == 1
+    assert model.set_params(prior_variance=1.1).fit(X, y).n_iter_ < first
+    assert_same_model(model, classifier(prior_variance=1.1, tol=1e-5).fit(X, y), 1e-4)
+
+
+@pytest.mark.parametrize("init", ["mode", "prior"])
+@pytest.mark.parametrize("basis", ["auto", None])
+def test_a_warm_start_stays_where_it_is_whatever_came_first(basis, init):
+    X, y = two_classes(n=300, seed=2)
+    model = classifier(warm_start=True, tol=1e-6, basis=basis, init=init, safeguards=True).fit(X, y)
+    before = model.coef_
+    assert model.fit(X, y).n_iter_ == 1
+    np.testing.assert_allclose(model.coef_, before, rtol=0.0, atol=1e-5)
+
+
+def test_a_warm_start_on_other_data_is_a_cold_one():
+    X, y = two_classes()
+    model = classifier(warm_start=True).fit(X, y)
+    for rows, columns in ((slice(0, 40), slice(None)), (slice(None), slice(0, 3))):
+        again = model.fit(X[rows, columns], y[rows])
+        assert_same_model(again, classifier().fit(X[rows, columns], y[rows]))
+
+
+def test_a_warm_start_may_follow_a_stream_or_a_single_pass():
+    X, y = two_classes()
+    wanted = classifier().fit(X, y)
+    for model in (
+        classifier(warm_start=True).partial_fit(X, y, [0, 1]),
+        classifier(warm_start=True, loops=1).fit(X, y).set_params(loops=50),
+    ):
+        assert_same_model(model.fit(X, y), wanted)
+
+
+# The classifier's table names classes; more of tables in test_table.py.
+
+
+def test_columns_and_classes_name_the_rows_of_the_table():
+    X, y = three_classes()
+    table = classifier().fit(pd.DataFrame(X, columns=list("abcd")), y).summary()
+    assert table.index.names == ["class", "coefficient"]
+    assert table.index[:6].tolist() == [("ash", "intercept"), *(("ash", c) for c in "abcd"), ("birch", "intercept")]

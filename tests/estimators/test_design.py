@@ -1,0 +1,77 @@
+"""Rows as kernels see them are the user's, with a column of ones and without rows of weight zero."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from estimator_cases import two_classes
+from scipy import sparse
+
+from cavity.estimators._design import canonical, rows_of_weight, squared, with_intercept
+
+KINDS = [np.float64, np.float32]
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_a_column_of_ones_comes_last_in_both_storages(dtype):
+    X = two_classes()[0].astype(dtype)
+    wanted = np.column_stack([X, np.ones(len(X))])
+    for found in (with_intercept(X), with_intercept(sparse.csr_array(X)).toarray()):
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, wanted)
+    assert with_intercept(sparse.csr_array(X)).has_canonical_format
+    assert with_intercept(X).flags.c_contiguous
+
+
+def test_empty_rows_get_an_intercept_too():
+    X = sparse.csr_array((3, 2))
+    np.testing.assert_array_equal(with_intercept(X).toarray(), [[0.0, 0.0, 1.0]] * 3)
+
+
+def test_memory_is_used_again_only_where_it_fits():
+    X = two_classes()[0]
+    first = with_intercept(X[:10])
+    again = with_intercept(X[10:20], first)
+    assert again is first
+    np.testing.assert_array_equal(again, np.column_stack([X[10:20], np.ones(10)]))
+    for other in (X[:9], X[:10].astype(np.float32), X[:10, :3]):
+        assert with_intercept(other, first) is not first
+    kept = with_intercept(sparse.csr_array(X[:10]))
+    dense = with_intercept(X[10:20], kept)
+    assert isinstance(dense, np.ndarray)
+    np.testing.assert_array_equal(dense, np.column_stack([X[10:20], np.ones(10)]))
+
+
+def test_csr_is_copied_only_to_be_mended():
+    good = sparse.csr_array(two_classes()[0])
+    assert np.shares_memory(canonical(good).data, good.data)
+    bad = sparse.csr_array((np.array([1.0, 2.0, 0.0, 3.0]), np.array([1, 1, 0, 0]), np.array([0, 3, 4])), shape=(2, 2))
+    entries = bad.data.copy()
+    mended = canonical(bad)
+    np.testing.assert_array_equal(mended.toarray(), [[0.0, 3.0], [3.0, 0.0]])
+    assert mended.nnz == 2
+    assert mended.has_canonical_format
+    np.testing.assert_array_equal(bad.data, entries)
+    X = two_classes()[0]
+    assert canonical(X) is X
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
+def test_rows_of_weight_zero_are_dropped(storage):
+    X, targets, weights = storage(np.eye(4)), np.arange(8.0).reshape(2, 4), np.array([1.0, 0.0, 2.0, 0.0])
+    rows, kept, left = rows_of_weight(X, targets, weights)
+    np.testing.assert_array_equal(rows.toarray() if sparse.issparse(rows) else rows, np.eye(4)[[0, 2]])
+    np.testing.assert_array_equal(kept, [[0.0, 2.0], [4.0, 6.0]])
+    np.testing.assert_array_equal(left, [1.0, 2.0])
+    for same in (None, np.ones(4)):
+        rows, kept, left = rows_of_weight(X, targets, same)
+        assert (rows is X, kept is targets, left is same) == (True, True, True)
+    with pytest.raises(ValueError, match="positive for at least one row"):
+        rows_of_weight(X, targets, np.zeros(4))
+
+
+def test_squares_keep_the_storage():
+    X = two_classes()[0]
+    np.testing.assert_allclose(squared(X), X**2)
+    assert sparse.issparse(squared(sparse.csr_array(X)))
+    np.testing.assert_allclose(squared(sparse.csr_array(X)).toarray(), X**2)

@@ -1,0 +1,133 @@
+"""A stream is a single pass of `cavity.fit`, whatever is fed in whichever portions, and forgets by powers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+import cavity
+from cases import random_cavity, random_rows, random_signs, seeds, standard_prior
+from cavity import FactorialGaussian, LinearFactor, schemes
+from cavity.losses import Logistic
+from cavity.stream import Stream
+
+PARITY = 1e-10
+STORAGES = {"dense": np.asarray, "float32": lambda X: X.astype(np.float32), "csr": sparse.csr_array}
+
+
+def assert_same(found, wanted, tol=PARITY):
+    np.testing.assert_allclose(found.shift, wanted.shift, rtol=tol, atol=tol)
+    np.testing.assert_allclose(found.precision, wanted.precision, rtol=tol, atol=tol)
+    assert found.log_scale == pytest.approx(wanted.log_scale, rel=tol, abs=tol)
+
+
+def single_pass(X, y, weights, batch, prior, scheme, **options):
+    factors = LinearFactor.batches(Logistic(), X, y, batch, weights)
+    return cavity.fit(factors, prior, scheme, sites="none", **options)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("scheme", ["la", "vq"])
+@settings(max_examples=15)
+@given(
+    seed=seeds,
+    n=st.integers(1, 40),
+    d=st.integers(1, 9),
+    batch=st.integers(1, 15),
+    weighted=st.booleans(),
+    cuts=st.lists(st.integers(1, 3), max_size=8),
+)
+def test_a_stream_is_a_single_pass(scheme, storage, seed, n, d, batch, weighted, cuts):
+    """In portions of whole mini-batches, the last of which may be short."""
+    rng = np.random.default_rng(seed)
+    X, y = 0.5 * STORAGES[storage](random_rows(rng, n, d)), random_signs(rng, n)
+    weights = rng.uniform(0.1, 3.0, n) if weighted else None
+    prior = random_cavity(rng, d)
+    options = {"beta": 0.8, "power": 0.9, "damping": 0.7}
+    wanted = single_pass(X, y, weights, batch, prior, scheme, **options)
+    stream = Stream(Logistic(), schemes.resolve(scheme), prior, prior.precision, **options)
+    done, outcomes = 0, []
+    for portion in [*cuts, n]:
+        rows = slice(done, min(done + portion * batch, n))
+        if rows.start < rows.stop:
+            outcomes.extend(stream.take(X[rows], y[rows], None if weights is None else weights[rows], batch).tolist())
+            done = rows.stop
+    assert done == n
+    assert len(outcomes) == wanted.trace.updates
+    assert sum(o > 0 for o in outcomes) == wanted.trace.refused
+    assert_same(stream.posterior, wanted.posterior)
+    np.testing.assert_array_equal(stream.prior_precision, prior.precision)
+
+
+def test_portions_of_any_storage_may_follow_each_other():
+    """Columns without an entry in one portion, and others in the next."""
+    rng = np.random.default_rng(0)
+    prior = standard_prior(7)
+    for seed in range(5):
+        order = np.random.default_rng(seed).permutation(6)
+        stream, wanted = Stream(Logistic(), schemes.Laplace(), prior, prior.precision), prior
+        for k in order:
+            n = int(rng.integers(2, 12))
+            X, y = random_rows(rng, n, 7, density=0.3), random_signs(rng, n)
+            wanted = single_pass(X, y, None, 5, wanted, "la").posterior
+            stream.take(sparse.csr_array(X) if k % 2 else X, y, None, 5)
+            assert_same(stream.posterior, wanted)
+
+
+def test_a_stream_can_be_opened_anew_at_any_time():
+    rng = np.random.default_rng(1)
+    X, y, prior = random_rows(rng, 30, 5), random_signs(rng, 30), standard_prior(5)
+    one = Stream(Logistic(), schemes.Laplace(), prior, prior.precision)
+    one.take(X, y, None, 10)
+    other = Stream(Logistic(), schemes.Laplace(), prior, prior.precision)
+    other.take(X[:20], y[:20], None, 10)
+    other = Stream(Logistic(), schemes.Laplace(), other.posterior, other.prior_precision)
+    other.take(X[20:], y[20:], None, 10)
+    assert other.posterior == one.posterior
+
+
+def test_the_posterior_is_a_value_and_does_not_follow_the_stream():
+    rng = np.random.default_rng(2)
+    X, y, prior = random_rows(rng, 10, 3), random_signs(rng, 10), standard_prior(3)
+    stream = Stream(Logistic(), schemes.Laplace(), prior, prior.precision)
+    before = stream.posterior
+    assert before == prior
+    stream.take(X, y, None, 5)
+    assert before == prior
+    assert stream.posterior != prior
+
+
+@settings(max_examples=20)
+@given(seed=seeds, keep=st.floats(0.0, 1.0), times=st.integers(1, 4))
+def test_forgetting_is_a_power_of_the_posterior_times_one_of_the_prior(seed, keep, times):
+    rng = np.random.default_rng(seed)
+    prior, start = random_cavity(rng, 4), random_cavity(rng, 4)
+    stream = Stream(Logistic(), schemes.Laplace(), start, prior.precision)
+    for _ in range(times):
+        stream.forget(keep, prior)
+    share = keep**times
+    wanted = start**share * prior ** (1.0 - share)
+    assert_same(stream.posterior, wanted, 1e-12)
+
+
+def test_keeping_all_changes_no_bit_and_keeping_nothing_is_the_prior():
+    prior, start = standard_prior(3), FactorialGaussian(0.1, np.array([0.3, 0.7, 1e-9]), np.array([1.1, 3.3, 1e9]))
+    stream = Stream(Logistic(), schemes.Laplace(), start, prior.precision)
+    stream.forget(1.0, prior)
+    assert stream.posterior == start
+    stream.forget(0.0, prior)
+    assert_same(stream.posterior, prior, 1e-15)
+
+
+def test_memory_does_not_grow_with_the_stream():
+    rng = np.random.default_rng(3)
+    X, y, prior = random_rows(rng, 30, 5), random_signs(rng, 30), standard_prior(5)
+    stream = Stream(Logistic(), schemes.Laplace(), prior, prior.precision)
+    stream.take(X, y, None, 10)
+    works = dict(stream._works)
+    for n in (30, 20, 7, 30):
+        stream.take(X[:n], y[:n], None, 10)
+        assert stream._works[False] is works[False]
+        assert stream._works.keys() == works.keys()
+        assert len(stream._plans) == 1
