@@ -13,10 +13,10 @@ from pathlib import Path
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ[_name] = "1"
 
-from benchmarks import first_use, peers, speed, table1  # noqa: E402
+from benchmarks import estimators, first_use, peers, speed, table1  # noqa: E402
 from benchmarks.timing import Row, markdown  # noqa: E402
 
-PARTS = ("speed", "first_use", "table1", "peers")
+PARTS = ("speed", "first_use", "estimators", "table1", "peers")
 
 
 def main() -> int:
@@ -36,6 +36,9 @@ def main() -> int:
         missed += report_bars("speed", speed_rows(options.quick), options.out)
     if "first_use" in chosen:
         missed += report_bars("first_use", [*first_use.first_use(), *first_use.memory()], options.out)
+    if "estimators" in chosen:
+        missed += report_bars("estimators", estimators.wrappers(3 if options.quick else 20), options.out)
+        report_calibration(estimators.calibration(options.quick), options.out)
     if "table1" in chosen:
         table1.report(options.out, options.quick)
     if "peers" in chosen:
@@ -62,6 +65,13 @@ def report_bars(name: str, rows: list[Row], out: Path) -> int:
     (out / f"{name}.md").write_text(f"{machine()}\n\n{table}\n")
     (out / f"{name}.json").write_text(json.dumps([row.cells for row in rows], indent=1))
     return sum(not row.met for row in rows)
+
+
+def report_calibration(rows: list[tuple[str, ...]], out: Path) -> None:
+    """Print and save how good probabilities are."""
+    table = markdown(("data", "model", "log loss", "calibration error"), rows)
+    print(f"{table}\n")
+    (out / "calibration.md").write_text(f"{machine()}\n\n{table}\n")
 
 
 def report_peers(outcomes: list[peers.Outcome], out: Path) -> None:

@@ -178,3 +178,18 @@ def test_schedules_pass_through():
         factors, standard_prior(3), beta=schedules.Steps((0.5, 1.0)), order=schedules.Cyclic(2), loops=3, tol=0.0
     )
     assert result.trace.betas == (0.5, 1.0, 1.0)
+
+
+def test_losses_of_different_kinds_are_never_taken_for_one():
+    rng = np.random.default_rng(5)
+    rows = rng.standard_normal((2, 10, 3))
+    losses = (cavity.losses.Hinge(), cavity.losses.Logistic())
+    assert losses[0] == losses[1]  # as tuples
+    factors = [
+        cavity.LinearFactor(loss, X, np.where(X[:, 0] > 0.0, 1.0, -1.0)) for loss, X in zip(losses, rows, strict=True)
+    ]
+    prior = cavity.FactorialGaussian.from_moments(np.zeros(3), 1.0)
+    mixed, plain = (cavity.fit(factors, prior, loops=2, compiled=compiled) for compiled in (None, False))
+    np.testing.assert_array_equal(mixed.mean, plain.mean)
+    with pytest.raises(ValueError, match="not linear factors of one loss"):
+        cavity.fit(factors, prior, compiled=True)

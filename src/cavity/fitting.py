@@ -175,7 +175,9 @@ def _are_linear(factors: Sequence[Factor]) -> bool:
     if isinstance(factors, LinearBatches):
         return True
     linear = [factor for factor in factors if isinstance(factor, LinearFactor)]
-    return len(linear) == len(factors) and all(f.loss == linear[0].loss and f.dim == linear[0].dim for f in linear)
+    # Losses are tuples: two of different kinds are equal if their numbers are.
+    kinds = {(type(factor.loss), factor.loss, factor.dim) for factor in linear}
+    return len(linear) == len(factors) and len(kinds) == 1
 
 
 def _stacked(factors: Sequence[Factor]) -> LinearBatches:

@@ -44,7 +44,8 @@ class Cyclic:
 
     def visits(self, count: int, loop: int) -> IndexArray:
         """Count from the start, around."""
-        return np.roll(np.arange(count, dtype=np.intp), -self.start)
+        visits = np.arange(count, dtype=np.intp)
+        return np.roll(visits, -self.start) if self.start else visits
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,8 @@ def resolve_order(order: str | Order | ArrayLike, seed: int = 0) -> Order:
 
 def resolve_beta(beta: float | Sequence[float] | Temperature) -> Temperature:
     """Turn a number or one number a loop into a schedule."""
+    if isinstance(beta, float | int):
+        return Steps((float(beta),))
     if isinstance(beta, Temperature):
         return beta
     return Steps(tuple(float(b) for b in np.atleast_1d(np.asarray(beta, dtype=float))))

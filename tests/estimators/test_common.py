@@ -33,6 +33,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
 
 from cavity import EPClassifier, EPRegressor
+from cavity.kernels._bridge import entry
+from cavity.kernels._sweep import sweep
+from cavity.losses import Logistic
 
 MAKERS = {"classifier": (classifier, two_classes), "regressor": (regressor, line)}
 both = pytest.mark.parametrize("kind", MAKERS)
@@ -157,6 +160,24 @@ def test_read_only_memory_maps_work(kind, tmp_path):
     assert_same_model(make().fit(mapped_X, mapped_y, weights), make().fit(X, y, np.ones(y.size)))
     np.testing.assert_array_equal(model.predict(mapped_X), model.predict(X))
     model.partial_fit(mapped_X, mapped_y)
+
+
+def test_one_compiled_form_serves_memory_of_every_kind():
+    """Read-only weights, as pandas gives them, and targets picked by weight: each other form costs seconds."""
+    X, y = three_classes()
+    weights = np.ones(y.size)
+    classifier().fit(X, y, weights)
+    sweep_of_rows = entry(sweep, Logistic)
+    forms = set(sweep_of_rows.signatures)
+    frozen_weights = np.array(weights)
+    frozen_weights.flags.writeable = False
+    some = np.arange(y.size) % 2.0
+    classifier().fit(X, y, frozen_weights)
+    classifier().fit(X, y, some)
+    model = classifier().partial_fit(X, y, np.unique(y), weights)
+    for given in (frozen_weights, pd.Series(weights), some, None):
+        model.partial_fit(X, y, sample_weight=given)
+    assert set(sweep_of_rows.signatures) == forms
 
 
 @both

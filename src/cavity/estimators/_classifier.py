@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from cavity import losses
 from cavity.estimators._base import LinearEP, checked_rows, checked_weights
+from cavity.estimators._labels import by_row, check_count, classes_and_codes, normalised, signs_of
 from cavity.estimators._links import log_odds, positive_probability
 from cavity.losses import Loss
 
@@ -176,10 +176,10 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         X, y = self._check_X(X, y=y, ensure_all_finite=self.loops > 1)
         loss, weights = self._named_loss(), checked_weights(sample_weight, X)
-        classes, codes = _classes_and_codes(y)
-        _check_count(classes)
+        classes, codes = classes_and_codes(y)
+        check_count(classes)
         weights = self._class_weights(classes, codes, weights)
-        self._fit_posteriors(X, _targets(codes, classes.size), weights, loss)
+        self._fit_posteriors(X, signs_of(codes, classes.size), weights, loss)
         self.classes_ = classes
 
     def partial_fit(
@@ -220,7 +220,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
             if classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit.")
             self.classes_ = np.unique(column_or_1d(classes))
-            _check_count(self.classes_)
+            check_count(self.classes_)
             self._begin_stream(X, 1 if self.classes_.size == 2 else self.classes_.size, self._named_loss())
         elif classes is not None and not (
             np.array_equal(classes, self.classes_) or np.array_equal(np.unique(column_or_1d(classes)), self.classes_)
@@ -247,7 +247,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
             if np.all(positive | (labels == self.classes_[0])):
                 return np.where(positive, 1.0, -1.0)[None]
         elif np.all(np.isin(labels, self.classes_)):
-            return _targets(np.searchsorted(self.classes_, labels), self.classes_.size)
+            return signs_of(np.searchsorted(self.classes_, labels), self.classes_.size)
         strange = np.setdiff1d(labels, self.classes_)
         raise ValueError(f"y holds labels that were not among the classes {self.classes_}: {strange}")
 
@@ -271,8 +271,8 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         """
         mean, variance = self._latent_of(X)
         if return_std:
-            return _by_row(mean), _by_row(np.sqrt(variance))
-        return _by_row(self._over_predictors(log_odds, mean, variance))
+            return by_row(mean), by_row(np.sqrt(variance))
+        return by_row(self._over_predictors(log_odds, mean, variance))
 
     def predict(self, X: Any) -> Any:
         """Label of the highest probability."""
@@ -296,7 +296,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         ndarray of shape (n_samples, n_classes)
             Rows sum to one.
         """
-        return _normalised(self._over_predictors(positive_probability, *self._latent_of(X)))
+        return normalised(self._over_predictors(positive_probability, *self._latent_of(X)))
 
     def predict_log_proba(self, X: Any) -> FloatArray:
         """Logarithms of `predict_proba`."""
@@ -317,7 +317,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         draws = []
         for c, b in zip(coef, intercept, strict=True):
             z = (np.asarray(X @ c.T, dtype=np.float64) + b).T
-            draws.append(_normalised(self._over_predictors(positive_probability, z, np.zeros_like(z))))
+            draws.append(normalised(self._over_predictors(positive_probability, z, np.zeros_like(z))))
         return np.array(draws)
 
     def _over_predictors(self, link: Any, mean: FloatArray, variance: FloatArray) -> FloatArray:
@@ -361,44 +361,6 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         super()._check_mergeable(other)
         if not np.array_equal(other.classes_, self.classes_):
             raise ValueError(f"the models have different classes, {self.classes_} and {other.classes_}")
-
-
-def _classes_and_codes(y: Any) -> tuple[Any, Any]:
-    """Labels in order, and which of them every row has; two whole numbers are found without sorting."""
-    if y.dtype.kind in "iubf" and y.size:
-        low, high = np.min(y), np.max(y)
-        upper = y == high
-        if low != high and float(low).is_integer() and float(high).is_integer() and np.all(upper | (y == low)):
-            return np.array([low, high], dtype=y.dtype), upper.astype(np.intp)
-    check_classification_targets(y)
-    classes, codes = np.unique(y, return_inverse=True)
-    return classes, codes
-
-
-def _targets(codes: Any, count: int) -> FloatArray:
-    """Signs of class numbers: one row for two classes, one a class for more."""
-    if count == 2:
-        return np.where(codes == 1, 1.0, -1.0)[None]
-    return np.where(codes == np.arange(count)[:, None], 1.0, -1.0)
-
-
-def _by_row(values: FloatArray) -> FloatArray:
-    """One number a row for one linear predictor, a column a class for more."""
-    return values[0] if len(values) == 1 else values.T
-
-
-def _normalised(positive: FloatArray) -> FloatArray:
-    """Probabilities of two classes from that of the second, or of many from each against the rest."""
-    if len(positive) == 1:
-        return np.column_stack([1.0 - positive[0], positive[0]])
-    total = np.sum(positive, axis=0)
-    equal = np.full_like(positive, 1.0 / len(positive))
-    return np.where(total > 0.0, positive / np.where(total > 0.0, total, 1.0), equal).T
-
-
-def _check_count(classes: Any) -> None:
-    if classes.size < 2:
-        raise ValueError(f"The number of classes has to be greater than one; got {classes.size} class")
 
 
 __all__ = ["EPClassifier"]

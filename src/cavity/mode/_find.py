@@ -78,8 +78,8 @@ def find_mode(
     only the part of the matrix that has changed; with conjugate gradients beyond. A loss with kinks has no curvature to
     go by, and is smoothed: :math:`E\,\ell(y, z + h \epsilon)` with :math:`\epsilon \sim N(0, 1)` is minimised for
     widths h that shrink to the posterior's own width of every predictor z. There the smoothed slopes and curvatures are
-    those that a Gaussian posterior sees, and EP is nearer to its end than from the minimum itself. Numerical trouble is
-    never raised: the answer is the best point met, and ``converged`` is false.
+    those that a Gaussian posterior sees, and the point is nearer to the posterior mean than the minimum itself is.
+    Numerical trouble is never raised: the answer is the best point met, and ``converged`` is false.
 
     Parameters
     ----------

@@ -1,0 +1,51 @@
+"""Labels as signs, and back to one column a class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
+
+FloatArray = NDArray[np.float64]
+
+
+def classes_and_codes(y: Any) -> tuple[Any, Any]:
+    """Labels in order, and which of them every row has; two whole numbers are found without sorting."""
+    if y.dtype.kind in "iubf" and y.size:
+        low, high = np.min(y), np.max(y)
+        upper = y == high
+        whole = low != high and float(low).is_integer() and float(high).is_integer()
+        if whole and np.count_nonzero(upper) + np.count_nonzero(y == low) == y.size:
+            return np.array([low, high], dtype=y.dtype), upper.view(np.int8)
+    check_classification_targets(y)
+    classes, codes = np.unique(y, return_inverse=True)
+    return classes, codes
+
+
+def signs_of(codes: Any, count: int) -> FloatArray:
+    """Signs of class numbers: one row for two classes, one a class for more."""
+    if count == 2:
+        return np.where(codes == 1, 1.0, -1.0)[None]
+    return np.where(codes == np.arange(count)[:, None], 1.0, -1.0)
+
+
+def by_row(values: FloatArray) -> FloatArray:
+    """One number a row for one linear predictor, a column a class for more."""
+    return values[0] if len(values) == 1 else values.T
+
+
+def normalised(positive: FloatArray) -> FloatArray:
+    """Probabilities of two classes from that of the second, or of many from each against the rest."""
+    if len(positive) == 1:
+        return np.column_stack([1.0 - positive[0], positive[0]])
+    total = np.sum(positive, axis=0)
+    equal = np.full_like(positive, 1.0 / len(positive))
+    return np.where(total > 0.0, positive / np.where(total > 0.0, total, 1.0), equal).T
+
+
+def check_count(classes: Any) -> None:
+    """Refuse a single class, in scikit-learn's words."""
+    if classes.size < 2:
+        raise ValueError(f"The number of classes has to be greater than one; got {classes.size} class")
