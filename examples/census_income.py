@@ -26,7 +26,7 @@ def main(out: Path) -> dict[str, Any]:
     table = pd.DataFrame(data.features)
     words = [name for name, column in data.features.items() if column.dtype.kind == "U"]
     table[words] = table[words].apply(lambda column: column.str.strip().astype("category"))
-    income = pd.Series(data.labels).map({1.0: "above 50K", -1.0: "up to 50K"})
+    income = pd.Series(data.labels).map({1.0: "> 50K", -1.0: "<= 50K"})
     parts = train_test_split(table, income, test_size=0.25, random_state=0, stratify=income)
     X_train, X_test, y_train, y_test = parts
 
@@ -34,10 +34,10 @@ def main(out: Path) -> dict[str, Any]:
     plain = pipeline(LogisticRegression(C=25.0, max_iter=1000)).fit(X_train, y_train)
     figure, (left, right) = plt.subplots(1, 2, figsize=(12.0, 6.0), layout="constrained")
     model[-1].plot_coefficients(ax=left)
-    above = model.classes_[0]
+    above = model.classes_[1]
     for name, fitted in {"EPClassifier": model, "LogisticRegression": plain}.items():
         shares, probabilities = calibration_curve(
-            y_test == above, fitted.predict_proba(X_test)[:, 0], n_bins=10, strategy="quantile"
+            y_test == above, fitted.predict_proba(X_test)[:, 1], n_bins=10, strategy="quantile"
         )
         right.plot(probabilities, shares, marker="o", markersize=4, label=name)
     right.plot([0.0, 1.0], [0.0, 1.0], color="0.6", linewidth=0.8)
@@ -59,7 +59,7 @@ def pipeline(classifier: Any) -> Pipeline:
     columns = make_column_transformer(
         (StandardScaler(), make_column_selector(dtype_include="number")),
         (
-            OneHotEncoder(min_frequency=20, handle_unknown="infrequent_if_exist", sparse_output=False),
+            OneHotEncoder(drop="first", min_frequency=20, handle_unknown="infrequent_if_exist", sparse_output=False),
             make_column_selector(dtype_include="category"),
         ),
         verbose_feature_names_out=False,

@@ -9,6 +9,7 @@ from scipy import sparse
 import cavity
 from cases import random_cavity, random_rows, random_signs, seeds, standard_prior
 from cavity import FactorialGaussian, LinearFactor, schemes
+from cavity.kernels._work import work_for
 from cavity.losses import Logistic
 from cavity.stream import Stream
 
@@ -120,14 +121,16 @@ def test_keeping_all_changes_no_bit_and_keeping_nothing_is_the_prior():
     assert_same(stream.posterior, prior, 1e-15)
 
 
-def test_memory_does_not_grow_with_the_stream():
+def test_memory_does_not_grow_with_the_stream(monkeypatch):
+    made = []
+    monkeypatch.setattr("cavity.stream.work_for", lambda *room: made.append(room) or work_for(*room))
     rng = np.random.default_rng(3)
     X, y, prior = random_rows(rng, 30, 5), random_signs(rng, 30), standard_prior(5)
     stream = Stream(Logistic(), schemes.Laplace(), prior, prior.precision)
-    stream.take(X, y, None, 10)
-    works = dict(stream._works)
     for n in (30, 20, 7, 30):
         stream.take(X[:n], y[:n], None, 10)
-        assert stream._works[False] is works[False]
-        assert stream._works.keys() == works.keys()
-        assert len(stream._plans) == 1
+    assert len(made) == 1
+    for n in (30, 20, 7, 30):
+        stream.take(sparse.csr_array(X[:n]), y[:n], None, 10)
+        stream.take(X[:n], y[:n], None, 10)
+    assert len(made) == 2
