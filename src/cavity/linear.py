@@ -162,7 +162,8 @@ class LinearRun:
         self.factors, self.prior, self.settings = factors, prior, settings
         self.scheme: Any = lower(scheme)
         self.data, self.width, self.entries = _lower_data(factors)
-        self.weights = np.empty(0) if factors.weights is None else factors.weights
+        self.weights = readonly(np.empty(0) if factors.weights is None else np.ascontiguousarray(factors.weights))
+        self.targets = readonly(np.ascontiguousarray(factors.targets))
         self.rows = int(np.max(np.diff(factors.cuts)))
         self.beta = settings.temperature.beta(0)
         self.ledger = Ledger()
@@ -252,7 +253,7 @@ class LinearRun:
 
     def _sweep(self, visits: Any, following: Any, options: Options, outcomes: Any) -> None:
         f = self.factors
-        data = (self.data, f.targets, self.weights, f.cuts)
+        data = (self.data, self.targets, self.weights, f.cuts)
         entry(sweep, type(f.loss))(
             f.loss, self.scheme, *data, self.state, self.store, visits, following, options, outcomes, self.work
         )
@@ -348,7 +349,7 @@ class SparsePass(LinearRun):
 
     def _sweep(self, visits: Any, following: Any, options: Options, outcomes: Any) -> None:
         f = self.factors
-        arguments = (self.data, f.targets, self.weights, f.cuts, self.state, visits, options, outcomes, self.work)
+        arguments = (self.data, self.targets, self.weights, f.cuts, self.state, visits, options, outcomes, self.work)
         if isinstance(self.scheme, compiled.VariationalQuadrature):
             entry(single_star, type(f.loss))(f.loss, self.scheme.spread, *arguments)
         else:

@@ -22,6 +22,7 @@ from cavity.losses import Loss
 FloatArray = NDArray[np.float64]
 
 _NOTHING = np.empty(0)
+_NO_WEIGHTS = readonly(np.empty(0))
 
 
 class Stream:
@@ -99,8 +100,8 @@ class Stream:
             self._loss,
             self._scheme,
             data,
-            targets,
-            _NOTHING if weights is None else weights,
+            readonly(np.ascontiguousarray(targets)),
+            _NO_WEIGHTS if weights is None else readonly(np.ascontiguousarray(weights)),
             cuts,
             self._state,
             self._store,
