@@ -67,6 +67,17 @@ class LinearEP(Posteriors):
     def _check_X(self, X: Any, **options: Any) -> Any:  # noqa: N802
         return validate_data(self, X, accept_sparse="csr", dtype=_KINDS, order="C", **options)
 
+    def _check_data(self, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
+        """Check rows and targets of a fit; plain arrays are taken as they are.
+
+        With a single loop finite rows are not looked for: `_check_finite` follows if a mini-batch is refused.
+        """
+        if not (is_plain_matrix(X) and is_plain_vector(y, X.shape[0]) and (self.loops == 1 or _is_finite(X))):
+            return self._check_X(X, y=y, ensure_all_finite=self.loops > 1, **options)
+        self.__dict__.pop("feature_names_in_", None)
+        self.n_features_in_ = X.shape[1]
+        return X, y
+
     def _check_finite(self, X: Any) -> None:
         """Look at the rows once more where something was not finite: `fit` itself reads them no more than it must."""
         entries = X.data if sparse.issparse(X) else X
@@ -225,19 +236,30 @@ class LinearEP(Posteriors):
             warnings.warn(f"EP ended with trouble: {self.status_.value}", ConvergenceWarning, stacklevel=3)
         return self
 
-    @np.errstate(over="ignore", invalid="ignore")  # of the sum, which only asks for a closer look
     def _is_plain(self, X: Any) -> bool:
-        """Whether a matrix needs no further look: finite, of the right kind, order and width, and without names."""
+        """Whether rows need no further look: finite, of the right kind, order and width, and without names."""
         return (
-            type(X) is np.ndarray
-            and X.ndim == 2
-            and X.dtype in _KINDS
+            is_plain_matrix(X)
             and X.shape[1] == self.n_features_in_
-            and X.shape[0] > 0
-            and X.flags.c_contiguous
             and "feature_names_in_" not in self.__dict__
-            and bool(np.isfinite(np.sum(X)))
+            and _is_finite(X)
         )
+
+
+def is_plain_matrix(X: Any) -> bool:
+    """Whether it is a C-ordered matrix of floats with at least one row and column."""
+    return type(X) is np.ndarray and X.ndim == 2 and X.dtype in _KINDS and X.flags.c_contiguous and X.size > 0
+
+
+def is_plain_vector(y: Any, rows: int) -> bool:
+    """Whether it is a vector of so many finite numbers."""
+    return type(y) is np.ndarray and y.shape == (rows,) and y.dtype.kind in "iubf" and _is_finite(y)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _is_finite(values: Any) -> bool:
+    """Whether the sum is finite; where it overflows, a closer look is due."""
+    return bool(np.isfinite(np.sum(values)))
 
 
 def checked_weights(weights: ArrayLike | None, X: Any) -> FloatArray | None:

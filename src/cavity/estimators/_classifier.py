@@ -174,7 +174,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         return self._atomically(lambda: self._fit(X, y, sample_weight))
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        X, y = self._check_X(X, y=y, ensure_all_finite=self.loops > 1)
+        X, y = self._check_data(X, y)
         loss, weights = self._named_loss(), checked_weights(sample_weight, X)
         classes, codes = classes_and_codes(y)
         check_count(classes)

@@ -27,7 +27,7 @@ def classes_and_codes(y: Any) -> tuple[Any, Any]:
 def signs_of(codes: Any, count: int) -> FloatArray:
     """Signs of class numbers: one row for two classes, one a class for more."""
     if count == 2:
-        return np.where(codes == 1, 1.0, -1.0)[None]
+        return (2.0 * codes - 1.0)[None]
     return np.where(codes == np.arange(count)[:, None], 1.0, -1.0)
 
 

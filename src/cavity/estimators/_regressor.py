@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from cavity import losses
-from cavity.estimators._base import LinearEP, checked_rows, checked_weights
+from cavity.estimators._base import LinearEP, checked_rows, checked_weights, is_plain_vector
 from cavity.estimators._design import rows_of_weight
 from cavity.estimators._noise import estimate_scale, predictive_quantile, predictive_std, with_scale
 from cavity.losses import Loss
@@ -144,7 +144,7 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         return self._atomically(lambda: self._fit(X, y, sample_weight))
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        X, y = self._check_X(X, y=y, y_numeric=True, ensure_all_finite=self.loops > 1)
+        X, y = self._check_data(X, y, y_numeric=True)
         X, y, weights = rows_of_weight(X, np.asarray(y, dtype=np.float64), checked_weights(sample_weight, X))
         self._normalise(y, weights)
         self._fit_scaled(X, self._inner(y), weights)
@@ -187,7 +187,7 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, forget: float) -> None:
         first = not self.__sklearn_is_fitted__()
-        if first or not (self._is_plain(X) and _is_plain_target(y, X)):
+        if first or not (self._is_plain(X) and is_plain_vector(y, X.shape[0])):
             X, y = self._check_X(X, y=y, y_numeric=True, reset=first)
             X, y = checked_rows(X), np.asarray(y, dtype=np.float64)
         X, y, weights = rows_of_weight(X, y, checked_weights(sample_weight, X))
@@ -341,13 +341,3 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
             raise ValueError(
                 "the models normalised their targets differently: train both with normalize_y=False and scale a number"
             )
-
-
-def _is_plain_target(y: Any, X: Any) -> bool:
-    return (
-        type(y) is np.ndarray
-        and y.dtype == np.float64
-        and y.ndim == 1
-        and y.shape[0] == X.shape[0]
-        and bool(np.isfinite(np.sum(y)))
-    )
