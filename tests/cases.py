@@ -1,6 +1,7 @@
 """What several test files share: components, random problems, and comparisons."""
 
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
@@ -147,3 +148,20 @@ def assert_same(found, wanted, tol):
         a, b = np.asarray(getattr(found, name)), np.asarray(getattr(wanted, name))
         scale = 1.0 + np.max(np.abs(b), initial=0.0)
         assert np.max(np.abs(a - b), initial=0.0) <= tol * scale, f"{name}: {a} is not {b}"
+
+
+class Asymmetric(NamedTuple):
+    """A user's own loss: steeper on one side, with a kink, and no pieces."""
+
+    steepness: float = 1.5
+
+    @property
+    def targets(self) -> str:
+        return "reals"
+
+    def value(self, y: Any, z: Any) -> Any:
+        return np.maximum(y - z, 0.0) * self.steepness + np.maximum(z - y, 0.0)
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
+        below = 0.5 + 0.5 * np.sign(y - z)
+        return self.value(y, z), 1.0 - below - self.steepness * below, 0.0 * z

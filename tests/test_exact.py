@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import textwrap
-from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from sklearn.datasets import load_breast_cancer
 
 import cavity
 from cases import (
+    Asymmetric,
     all_components,
     as_cost_factor,
     assert_close,
@@ -33,23 +33,6 @@ from cavity.testing import check_scheme
 EXACT = 1e-9
 INTEGRATED = 1e-6
 PARITY = 1e-10
-
-
-class Asymmetric(NamedTuple):
-    """A user's own loss: a kink, steeper on one side, and no pieces."""
-
-    steepness: float = 1.5
-
-    @property
-    def targets(self) -> str:
-        return "reals"
-
-    def value(self, y: Any, z: Any) -> Any:
-        return np.maximum(y - z, 0.0) * self.steepness + np.maximum(z - y, 0.0)
-
-    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
-        below = 0.5 + 0.5 * np.sign(y - z)
-        return self.value(y, z), 1.0 - below - self.steepness * below, 0.0 * z
 
 
 LOSSES = [*all_components(losses), Asymmetric()]

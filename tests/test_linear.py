@@ -15,28 +15,12 @@ import pytest
 from scipy import sparse
 
 import cavity
+from cases import Asymmetric
 from cavity import losses, schemes
 from cavity.quadrature import MonteCarlo, Precision3
 
 PARITY = 1e-10
 ROWS, WIDTH, BATCH = 57, 9, 10
-
-
-class Asymmetric(NamedTuple):
-    """A user's own loss: steeper on one side, with a kink."""
-
-    steepness: float = 1.5
-
-    @property
-    def targets(self) -> str:
-        return "reals"
-
-    def value(self, y: Any, z: Any) -> Any:
-        return np.maximum(y - z, 0.0) * self.steepness + np.maximum(z - y, 0.0)
-
-    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
-        below = 0.5 + 0.5 * np.sign(y - z)
-        return self.value(y, z), 1.0 - below - self.steepness * below, 0.0 * z
 
 
 class Branching(NamedTuple):

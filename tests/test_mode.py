@@ -14,6 +14,7 @@ from scipy.special import ndtr
 from sklearn.linear_model import LogisticRegression
 
 import cavity
+from cases import Asymmetric
 from cavity import FactorialGaussian, datasets, losses
 from cavity.experiments.solvers import hinge_program
 from cavity.factors import LinearBatches
@@ -29,23 +30,6 @@ ALL = (*SMOOTH, *KINKED)
 assert {type(loss).__name__ for loss in ALL} >= set(losses.__all__)
 # By type: Hinge() and Logistic() are equal tuples.
 SMOOTH_TYPES = {type(loss) for loss in SMOOTH}
-
-
-class Asymmetric(NamedTuple):
-    """A user's own loss: a kink, no pieces, no curvature."""
-
-    steepness: float = 1.5
-
-    @property
-    def targets(self) -> str:
-        return "reals"
-
-    def value(self, y: Any, z: Any) -> Any:
-        return np.maximum(y - z, 0.0) * self.steepness + np.maximum(z - y, 0.0)
-
-    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
-        below = 0.5 + 0.5 * np.sign(y - z)
-        return self.value(y, z), 1.0 - below - self.steepness * below, 0.0 * z
 
 
 class Elastic(NamedTuple):

@@ -15,11 +15,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, assert_all_finite, validate_data
 
 from cavity import schemes
-from cavity.estimators._design import canonical, rows_of_weight
+from cavity.estimators._design import rows_of_weight
 from cavity.estimators._frame import Frame, completed_basis, principal_basis
 from cavity.estimators._posteriors import Posteriors
 from cavity.estimators._prior import build_prior, choose_variance
-from cavity.factors import LinearBatches
+from cavity.factors import LinearBatches, canonical, checked_batch_size
 from cavity.fitting import fit, make_settings
 from cavity.gaussian import FactorialGaussian
 from cavity.linear import REFUSALS, why_not
@@ -85,7 +85,7 @@ class LinearEP(Posteriors):
 
     def _fit_posteriors(self, X: Any, targets: FloatArray, weights: FloatArray | None, loss: Loss) -> None:
         """Fit one posterior for every row of ``targets`` and keep them."""
-        X, targets, weights = rows_of_weight(canonical(X), targets, weights)
+        X, targets, weights = rows_of_weight(checked_rows(X), targets, weights)
 
         def runs(frame: Frame) -> list[Result]:
             rows, prior = frame.rows(X), frame.inner_prior
@@ -113,9 +113,7 @@ class LinearEP(Posteriors):
     ) -> Result:
         """Run EP on one linear predictor."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1)) if self.shuffle else 0
-        if int(self.batch_size) != self.batch_size or self.batch_size < 1:
-            raise ValueError(f"batch_size must be a whole number of at least 1, got {self.batch_size}")
-        factors = LinearBatches.unchecked(loss, X, np.ascontiguousarray(targets), int(self.batch_size), weights)
+        factors = LinearBatches.unchecked(loss, X, np.ascontiguousarray(targets), self.batch_size, weights)
         return fit(
             factors,
             prior,
@@ -178,8 +176,7 @@ class LinearEP(Posteriors):
         """Take rows, checked before, into the posteriors."""
         if not 0.0 <= forget < 1.0:
             raise ValueError(f"forget must lie in [0, 1), the share of what was learned that is given up, got {forget}")
-        if int(self.batch_size) != self.batch_size or self.batch_size < 1:
-            raise ValueError(f"batch_size must be a whole number of at least 1, got {self.batch_size}")
+        batch_size = checked_batch_size(self.batch_size)
         X, targets, weights = rows_of_weight(X, targets, weights)
         X = self._frame.rows(X, getattr(self, "_padded", None))
         self._padded = X if self._frame.intercept else None
@@ -188,7 +185,7 @@ class LinearEP(Posteriors):
         for k, stream in enumerate(streams):
             if forget:
                 stream.forget(1.0 - forget, self._frame.inner_prior)
-            outcomes = stream.take(X, targets[k], weights, int(self.batch_size))
+            outcomes = stream.take(X, targets[k], weights, batch_size)
             self._updates = getattr(self, "_updates", 0) + outcomes.size
             if outcomes.any():
                 refused.update(REFUSALS[int(o)] for o in outcomes if o in REFUSALS)
@@ -271,5 +268,5 @@ def checked_weights(weights: ArrayLike | None, X: Any) -> FloatArray | None:
 
 
 def checked_rows(X: Any) -> Any:
-    """CSR rows of a stream in canonical form; dense rows as they are."""
+    """Sparse rows in canonical form; dense rows as they are."""
     return canonical(X) if sparse.issparse(X) else X

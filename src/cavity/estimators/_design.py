@@ -23,18 +23,6 @@ def with_intercept(X: Any, out: Any = None) -> Any:
     return out
 
 
-def canonical(X: Any) -> Any:
-    """CSR with sorted indices, no duplicates and no stored zeros; a copy only where something is to be mended."""
-    if not sparse.issparse(X):
-        return X
-    X = sparse.csr_array(X)
-    if not X.has_canonical_format or np.count_nonzero(X.data) < X.nnz:
-        X = X.copy()
-        X.sum_duplicates()
-        X.eliminate_zeros()
-    return X
-
-
 def rows_of_weight(X: Any, targets: Any, weights: Any) -> tuple[Any, Any, Any]:
     """Drop the rows of weight zero: they are as good as absent, also where mini-batches are cut."""
     if weights is None or np.all(weights > 0.0):

@@ -1,7 +1,17 @@
 """Factors: what a scheme may ask of one term of the cost."""
 
 from cavity.factors._cost import CostFactor
-from cavity.factors._linear import LinearBatches, LinearFactor
+from cavity.factors._linear import LinearBatches, LinearFactor, canonical, checked_batch_size
 from cavity.factors._protocol import Curvature, Derivatives, Factor, StarCosts
 
-__all__ = ["CostFactor", "Curvature", "Derivatives", "Factor", "LinearBatches", "LinearFactor", "StarCosts"]
+__all__ = [
+    "CostFactor",
+    "Curvature",
+    "Derivatives",
+    "Factor",
+    "LinearBatches",
+    "LinearFactor",
+    "StarCosts",
+    "canonical",
+    "checked_batch_size",
+]

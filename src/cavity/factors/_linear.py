@@ -166,13 +166,12 @@ class LinearBatches(Sequence[LinearFactor]):
     def __init__(
         self, loss: Loss, X: Any, y: ArrayLike, batch_size: int = 10, weights: ArrayLike | None = None
     ) -> None:
-        if int(batch_size) != batch_size or batch_size < 1:
-            raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size}")
+        size = checked_batch_size(batch_size)
         rows, targets, w = checked_data(loss, X, y, weights)
         n = int(rows.shape[0])
         if n == 0:
             raise ValueError("X must have at least one row, got none")
-        self._fill(loss, rows, targets, w, np.append(np.arange(0, n, int(batch_size), dtype=np.int64), n))
+        self._fill(loss, rows, targets, w, _cuts(n, size))
 
     @classmethod
     def unchecked(
@@ -180,7 +179,7 @@ class LinearBatches(Sequence[LinearFactor]):
     ) -> LinearBatches:
         """Cut data that were checked before: float rows, C-ordered or canonical CSR, targets of the right kind."""
         batches, n = cls.__new__(cls), int(X.shape[0])
-        batches._fill(loss, X, targets, weights, np.append(np.arange(0, n, batch_size, dtype=np.int64), n))
+        batches._fill(loss, X, targets, weights, _cuts(n, checked_batch_size(batch_size)))
         return batches
 
     @classmethod
@@ -238,6 +237,11 @@ class LinearBatches(Sequence[LinearFactor]):
         return result
 
 
+def _cuts(rows: int, batch_size: int) -> NDArray[np.int64]:
+    """Where batches of consecutive rows begin and the last one ends."""
+    return np.append(np.arange(0, rows, batch_size, dtype=np.int64), rows)
+
+
 def checked_data(
     loss: Loss, X: Any, y: ArrayLike, weights: ArrayLike | None
 ) -> tuple[Any, FloatArray, FloatArray | None]:
@@ -272,15 +276,28 @@ def checked_data(
     return X, targets, w
 
 
+def canonical(X: Any) -> Any:
+    """CSR with sorted indices, no duplicates and no stored zeros; a copy only where something is to be mended."""
+    X = sparse.csr_array(X)
+    if not X.has_canonical_format or np.count_nonzero(X.data) < X.nnz:
+        X = X.copy()
+        X.sum_duplicates()
+        X.eliminate_zeros()
+    return X
+
+
+def checked_batch_size(batch_size: Any) -> int:
+    """Return the number of rows that share a factor as a whole number."""
+    if int(batch_size) != batch_size or batch_size < 1:
+        raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size}")
+    return int(batch_size)
+
+
 def _checked_rows(X: Any) -> Any:
     if np.iscomplexobj(X):
         raise ValueError(f"X must hold real numbers, got {X.dtype if hasattr(X, 'dtype') else 'complex'}")
     if sparse.issparse(X):
-        X = sparse.csr_array(X)
-        if not X.has_canonical_format or np.count_nonzero(X.data) < X.nnz:
-            X = X.copy()
-            X.sum_duplicates()
-            X.eliminate_zeros()
+        X = canonical(X)
         X = X if X.dtype in (np.float64, np.float32) else X.astype(np.float64)
         entries = X.data
     else:
