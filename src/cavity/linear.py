@@ -1,13 +1,12 @@
 """Linear factors on compiled loops: the same contract as `engine.run`, one call a loop.
 
-`lower` says which scheme a kernel serves; `run` keeps the books as the engine does, and gives the same result.
+`why_not` says what no kernel serves; `run` keeps the books as the engine does, and gives the same result.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,8 @@ from cavity.gaussian import FactorialGaussian
 from cavity.kernels import _schemes as compiled
 from cavity.kernels._bridge import entry
 from cavity.kernels._exact import ExactProjection as CompiledProjection
-from cavity.kernels._moments import rules_for
-from cavity.kernels._single import posterior_and_scratch, single_star, single_taylor
+from cavity.kernels._single import posterior_and_scratch, read_posterior, single_star, single_taylor
+from cavity.kernels._single_exact import moments_and_notes, read_moments, single_exact
 from cavity.kernels._store import NONE, OWN, TIED, Store
 from cavity.kernels._sweep import (
     DAMPED,
@@ -52,10 +51,9 @@ from cavity.kernels._sweep import (
 )
 from cavity.kernels._work import work_for
 from cavity.linear_sites import StoredSites, fill_store
+from cavity.lowering import lower
 from cavity.mode import BatchSites
-from cavity.quadrature import Precision3, Rule
 from cavity.result import Ledger, Refusal, Result
-from cavity.schemes import ExactProjection, GaussQuadrature, Laplace, QuickLaplace, VariationalQuadrature
 from cavity.sites import is_proper_against
 
 FloatArray = NDArray[np.float64]
@@ -71,47 +69,6 @@ POLICIES = {"keep": KEEP, "floor": FLOOR, "skip": SKIP}
 
 class NotCompilableError(TypeError):
     """A loss that Numba does not take."""
-
-
-@singledispatch
-def lower(scheme: object) -> Any | None:
-    """Return the compiled form of a scheme, or None where there is none."""
-    return None
-
-
-@lower.register
-def _(scheme: QuickLaplace) -> Any:
-    return compiled.QuickLaplace(scheme.curvature == "slope")
-
-
-@lower.register
-def _(scheme: Laplace) -> Any:
-    return compiled.Laplace(scheme.curvature == "slope", scheme.tol, scheme.max_steps)
-
-
-@lower.register
-def _(scheme: VariationalQuadrature) -> Any | None:
-    spread = _spread(scheme.rule)
-    return None if spread is None or scheme.solver != "closed" else compiled.VariationalQuadrature(spread)
-
-
-@lower.register
-def _(scheme: GaussQuadrature) -> Any | None:
-    spread = _spread(scheme.rule)
-    return None if spread is None else compiled.GaussQuadrature(spread)
-
-
-@lower.register
-def _(scheme: ExactProjection) -> Any:
-    return CompiledProjection(rules_for(scheme.order))
-
-
-def _spread(rule: Rule) -> float | None:
-    """Spread of a star as the kernels know it."""
-    if not isinstance(rule, Precision3):
-        return None
-    named = {"paper": 0.0, "yu": -1.0, "julier": float(np.sqrt(3.0))}
-    return named[rule.spread] if isinstance(rule.spread, str) else float(rule.spread)
 
 
 def why_not(loss: object, scheme: object, settings: Settings) -> str:
@@ -175,7 +132,7 @@ class LinearRun:
         records = np.zeros((self.prior.dim, 4))
         records[:, 2] = self.prior.precision
         # Places begin at one: zero, which the records hold, stands for never seen.
-        self.state: Any = State(records, records.view(np.int64), np.zeros(1), np.ones(1, dtype=np.int64))
+        self.state: Any = State(records, records.view(np.uint64), np.zeros(1), np.ones(1, dtype=np.uint64))
         self._set_posterior(self.prior)
         self.store = self._make_store()
 
@@ -218,8 +175,7 @@ class LinearRun:
         if beta != self.beta:
             self._rescale(beta / self.beta)
             self.beta = beta
-        if not single:
-            self._set_posterior(self._product())
+        self._renew()
         s = self.settings
         visits, following = visits_with_next(s, len(self.factors), loop)
         outcomes = np.zeros(visits.size, dtype=np.int8)
@@ -234,11 +190,22 @@ class LinearRun:
         self.ledger.end_loop(change)
 
     def finish(self) -> None:
-        """Go back to the best loop if the last one is worse than the prior mean."""
+        """Go back to the best loop if the last one is worse than the prior mean; multiply the posterior up anew."""
         if self.guard.is_lost:
             self.store, posterior = self.kept
             self._set_posterior(posterior)
             self.ledger.refuse(-1, Refusal.DIVERGED)
+        self._renew()
+
+    def _renew(self) -> None:
+        """Multiply the posterior up from prior and sites; where rounding leaves that improper, say so and keep it."""
+        if self.settings.sites == "none":
+            return
+        product = self._product()
+        if is_proper_against(product, self.prior):
+            self._set_posterior(product)
+        else:
+            self.ledger.refuse(-1, Refusal.IMPROPER_POSTERIOR)
 
     def _copied(self) -> tuple[Any, FactorialGaussian]:
         """Copy what a run may have to go back to."""
@@ -344,8 +311,7 @@ class SparsePass(LinearRun):
     @property
     def posterior(self) -> FactorialGaussian:
         """The posterior as a value."""
-        mean, precision = self.state.records[:, 0], self.state.records[:, 1]
-        return FactorialGaussian(self.state.scale[0], mean * precision, precision)
+        return FactorialGaussian(self.state.scale[0], *read_posterior(self.state))
 
     def _sweep(self, visits: Any, following: Any, options: Options, outcomes: Any) -> None:
         f = self.factors
@@ -356,9 +322,32 @@ class SparsePass(LinearRun):
             entry(single_taylor, type(f.loss))(f.loss, self.scheme.by_slope, *arguments)
 
 
+class ExactSparsePass(LinearRun):
+    """The same for exact projection, where negative precisions are kept and whole sites are fitted."""
+
+    def _allocate(self) -> None:
+        p = self.prior
+        self.state, self.work = moments_and_notes(p.shift, p.precision, p.log_mass, self.width)
+
+    @property
+    def posterior(self) -> FactorialGaussian:
+        """The posterior as a value."""
+        shape = FactorialGaussian(0.0, *read_moments(self.state))
+        return FactorialGaussian(self.state.log_mass[0] - shape.log_mass, shape.shift, shape.precision)
+
+    def _sweep(self, visits: Any, following: Any, options: Options, outcomes: Any) -> None:
+        f = self.factors
+        arguments = (self.data, self.targets, self.weights, f.cuts, self.state, visits, options, outcomes, self.work)
+        entry(single_exact, type(f.loss))(f.loss, self.scheme.rules, *arguments)
+
+
 def _run_class(factors: LinearBatches, scheme: object, settings: Settings) -> type[LinearRun]:
-    special = isinstance(lower(scheme), compiled.QuickLaplace | compiled.VariationalQuadrature)
-    return SparsePass if settings.sites == "none" and special and sparse.issparse(factors.X) else LinearRun
+    if settings.sites != "none" or not sparse.issparse(factors.X):
+        return LinearRun
+    lowered = lower(scheme)
+    if isinstance(lowered, CompiledProjection) and settings.power == 1.0 and settings.negative == "keep":
+        return ExactSparsePass
+    return SparsePass if isinstance(lowered, compiled.QuickLaplace | compiled.VariationalQuadrature) else LinearRun
 
 
 def _lower_data(factors: LinearBatches) -> tuple[Any, int, int]:

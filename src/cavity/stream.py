@@ -16,8 +16,9 @@ from cavity.kernels._bridge import entry
 from cavity.kernels._store import NONE, Store
 from cavity.kernels._sweep import DenseData, Options, SparseData, State, sweep
 from cavity.kernels._work import work_for
-from cavity.linear import POLICIES, lower, readonly
+from cavity.linear import POLICIES, readonly
 from cavity.losses import Loss
+from cavity.lowering import lower
 
 FloatArray = NDArray[np.float64]
 
@@ -57,8 +58,8 @@ class Stream:
         records = np.zeros((posterior.dim, 4))
         records[:, 0], records[:, 1], records[:, 2] = posterior.shift, posterior.precision, prior_precision
         # Places begin at one: zero, which the records hold, stands for never seen.
-        scale, cursor = np.array([posterior.log_scale]), np.ones(1, dtype=np.int64)
-        self._state: Any = State(records, records.view(np.int64), scale, cursor)
+        scale, cursor = np.array([posterior.log_scale]), np.ones(1, dtype=np.uint64)
+        self._state: Any = State(records, records.view(np.uint64), scale, cursor)
         starts, support = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
         self._store: Any = Store(NONE, starts, support, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
         self._sweep = entry(sweep, type(loss))
@@ -76,6 +77,10 @@ class Stream:
     def prior_precision(self) -> FloatArray:
         """Precisions of the prior."""
         return np.array(self._state.records[:, 2])
+
+    def fork(self) -> Stream:
+        """Return itself: its compiled call changes it whole or not at all, so that nobody needs what was before."""
+        return self
 
     def forget(self, keep: float, prior: FactorialGaussian) -> None:
         """Keep a share of what was learned beyond the prior: a power of the posterior times one of the prior."""

@@ -23,7 +23,14 @@ from cases import (
 from cavity import CostFactor, FactorialGaussian, LinearFactor, Status, schemes
 from cavity.losses import Logistic, Squared
 from cavity.quadrature import Precision3, Precision5
-from cavity.schemes import ExactProjection, GaussQuadrature, Laplace, QuickLaplace, VariationalQuadrature
+from cavity.schemes import (
+    ExactProjection,
+    GaussQuadrature,
+    Laplace,
+    QuickLaplace,
+    RecentredQuadrature,
+    VariationalQuadrature,
+)
 from cavity.testing import check_scheme
 
 EXACT = 1e-9
@@ -34,9 +41,9 @@ FIXED_POINT = 1e-6
 SCHEMES = all_components(schemes)
 # Those that take any cost, not rows only.
 GENERAL = [scheme for scheme in SCHEMES if scheme != ExactProjection()]
-NAMES = ["la", "qla", "gq", "vq", "exact"]
+NAMES = ["la", "qla", "gq", "vq", "rvq", "exact"]
 NEWTON = VariationalQuadrature(solver="newton")
-GAUSSIAN_SCHEMES = [Laplace(), QuickLaplace(), VariationalQuadrature()]
+GAUSSIAN_SCHEMES = [Laplace(), QuickLaplace(), VariationalQuadrature(), RecentredQuadrature()]
 
 
 def tightened(scheme):
@@ -203,7 +210,7 @@ def test_a_concave_factor_has_a_site_of_negative_precision():
 @pytest.mark.parametrize("bad", ["mc", "VQ", ""])
 def test_an_unknown_name_is_refused(bad):
     with pytest.raises(
-        ValueError, match=f"scheme must be one of la, qla, gq, vq, exact, or a scheme object, got '{bad}'"
+        ValueError, match=f"scheme must be one of la, qla, gq, vq, rvq, exact, or a scheme object, got '{bad}'"
     ):
         schemes.resolve(bad)
 
@@ -211,6 +218,6 @@ def test_an_unknown_name_is_refused(bad):
 @pytest.mark.parametrize("bad", [None, 3, object()])
 def test_what_is_no_scheme_is_refused(bad):
     with pytest.raises(
-        ValueError, match="scheme must be one of la, qla, gq, vq, exact, or have a method approximate, got"
+        ValueError, match="scheme must be one of la, qla, gq, vq, rvq, exact, or have a method approximate, got"
     ):
         schemes.resolve(bad)

@@ -8,12 +8,14 @@ import numpy as np
 from numba.extending import overload
 
 from cavity.kernels._bridge import OPTIONS, kernel, prefetch
+from cavity.kernels._functions import exponential
 
 Four = tuple[float, float, float, float]
 
 CACHE_LINE = 64
 # Rows asked for ahead of their use: the processor itself does not look past a page, nor far enough while it computes.
-AHEAD = 8
+# It takes few requests at a time, so that rows are asked for one by one, with work in between.
+AHEAD = 12
 
 
 @kernel
@@ -26,9 +28,9 @@ def all_ones(weights: Any) -> bool:
 
 
 @kernel
-def fetch_rows(X: Any, i: int, count: int) -> None:
-    """Ask for rows, soon to be used, of a C-ordered block."""
-    for e in range(0, count * X.shape[1], CACHE_LINE // X.itemsize):
+def fetch_row(X: Any, i: int) -> None:
+    """Ask for a row, soon to be used, of a C-ordered block."""
+    for e in range(0, X.shape[1], CACHE_LINE // X.itemsize):
         prefetch(X, (i, e))
 
 
@@ -99,7 +101,7 @@ def _logistic_four(loss: Any, by_slope: bool, targets: Any, weights: Any, i: int
 def _logistic(b: float, weight: float, z: float, by_slope: bool) -> tuple[float, float, float, float]:
     """Value less the logarithm of the second number, that number, slope and curvature."""
     a = b * z
-    e = np.exp(-abs(a))
+    e = exponential(-abs(a))
     q = 1.0 / (1.0 + e)
     slope = -b * (q * e if a > 0.0 else q)
     curvature = abs(slope) if by_slope else b * b * e * q * q

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.kernels._bridge import kernel
-from cavity.kernels._four import AHEAD, fetch_rows
+from cavity.kernels._four import AHEAD, fetch_row
 from cavity.kernels._moments import tilt
 from cavity.kernels._sweep import ACCEPTED, IMPROPER_CAVITY, IMPROPER_POSTERIOR, NONFINITE
 
@@ -44,7 +44,7 @@ def full_sweep(
 ) -> None:
     """Revise the site of every row of a dense block. No weights stand for ones."""
     for i in range(X.shape[0]):
-        fetch_rows(X, i + AHEAD, 1)
+        fetch_row(X, i + AHEAD)
         weight = weights[i] if weights.size else 1.0
         if weight > 0.0:
             outcomes[i] = revise(loss, X, i, targets[i], step.beta * weight, step.damping, rules, sites, moments)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.kernels._bridge import kernel, open_method
-from cavity.kernels._star import exponentials
+from cavity.kernels._functions import exponential
 
 _ARMIJO = 1e-4
 _HALVINGS = 30
@@ -132,8 +132,8 @@ class GaussQuadrature(NamedTuple):
             if touched[j]:
                 dim += 1
                 lowest = min(lowest, up[j], down[j])
-        decay(up, beta, lowest, touched, work)
-        decay(down, beta, lowest, touched, work)
+        decay(up, beta, lowest, touched)
+        decay(down, beta, lowest, touched)
         arm = 0.5 / (gamma * gamma)
         mass = (1.0 - 2.0 * arm * dim) * np.exp(beta * lowest)
         for j in range(size):
@@ -157,16 +157,10 @@ class GaussQuadrature(NamedTuple):
 
 
 @kernel
-def decay(costs: Any, beta: float, lowest: float, touched: Any, work: Any) -> None:
+def decay(costs: Any, beta: float, lowest: float, touched: Any) -> None:
     """Put exp(-beta (cost - lowest)) in the place of every cost, and zero where nothing is touched."""
-    ones = work.step[: costs.size]
     for j in range(costs.size):
-        ones[j] = 1.0
-        costs[j] = min(beta * (costs[j] - lowest), 700.0)  # beyond, the power of two would leave its range
-    exponentials(costs, ones, -1.0, work.buffer, work.power_of_two)
-    power = work.power_of_two.view(np.float64)
-    for j in range(costs.size):
-        costs[j] = work.buffer[j] * power[j] if touched[j] else 0.0
+        costs[j] = exponential(-beta * (costs[j] - lowest)) if touched[j] else 0.0
 
 
 @kernel

@@ -2,6 +2,7 @@
 
 What every entry needs of its coordinate lies on one cache line, asked for ahead of its use: mean, precision, standard
 deviation and the place in the batch at hand. The cavity is the posterior: a uniform site leaves nothing to remove.
+Places and coordinates are unsigned: Numba looks at every signed number for a place counted from the end.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from cavity.kernels._sweep import (
     SKIP,
 )
 
-# Entries whose coordinates are asked for ahead of their use.
-_AHEAD = 64
+# Entries whose coordinates are asked for ahead of their use, and coordinates that settle.
+AHEAD, _SETTLED_AHEAD = np.uint64(64), np.uint64(12)
+ONE = np.uint64(1)
 
 
 class Posterior(NamedTuple):
@@ -44,7 +46,7 @@ class Posterior(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Over the touched coordinates: number, standard deviation, two sums, site, posterior before. Over entries: place.
+    """Over the touched coordinates: number, standard deviation, two sums, posterior before. Over entries: place.
 
     The first two have room for one more coordinate. The sums are zero between batches.
     """
@@ -52,7 +54,6 @@ class Scratch(NamedTuple):
     coordinate: Any
     std: Any
     sums: Any
-    change: Any
     before: Any
     local: Any
     z: Any
@@ -65,10 +66,19 @@ def posterior_and_scratch(
     records = np.empty((shift.size, 4))
     entry(begin)(records, shift, precision)
     # Places begin at one: zero, which the records hold, stands for never seen.
-    cursor = np.ones(1, dtype=np.int64)
-    posterior = Posterior(records, records.view(np.int64), precision, cursor, np.array([log_scale]))
-    coordinate, local = np.zeros(width + 1, dtype=np.int32), np.zeros(entries, dtype=np.int32)
-    return posterior, Scratch(coordinate, np.zeros(width + 1), *np.zeros((3, width, 2)), local, np.zeros(rows))
+    cursor = np.ones(1, dtype=np.uint64)
+    posterior = Posterior(records, records.view(np.uint64), precision, cursor, np.array([log_scale]))
+    coordinate, local = np.zeros(width + 1, dtype=np.uint32), np.zeros(entries, dtype=np.uint32)
+    return posterior, Scratch(coordinate, np.zeros(width + 1), *np.zeros((2, width, 2)), local, np.zeros(rows))
+
+
+def read_posterior(posterior: Posterior) -> tuple[Any, Any]:
+    """Shift and precision of every coordinate, in arrays that cannot be written."""
+    size = posterior.prior_precision.size
+    shift, precision = np.empty(size), np.empty(size)
+    entry(end)(posterior.records, shift, precision)
+    shift.flags.writeable = precision.flags.writeable = False
+    return shift, precision
 
 
 def begin(records: Any, shift: Any, precision: Any) -> None:
@@ -79,6 +89,13 @@ def begin(records: Any, shift: Any, precision: Any) -> None:
         records[j, 1] = precision[j]
         records[j, 2] = np.sqrt(variance)
         records[j, 3] = 0.0
+
+
+def end(records: Any, shift: Any, precision: Any) -> None:
+    """Read the records in one go."""
+    for j in range(shift.size):
+        shift[j] = records[j, 0] * records[j, 1]
+        precision[j] = records[j, 1]
 
 
 def single_taylor(
@@ -98,15 +115,16 @@ def single_taylor(
     starts, values, local, sums = data.starts, data.data, scratch.local, scratch.sums
     for visit in range(order.size):
         k = order[visit]
-        begin, end = starts[cuts[k]], starts[cuts[k + 1]]
-        size, total = 0, 0.0
+        begin, end = np.uint64(starts[cuts[k]]), np.uint64(starts[cuts[k + 1]])
+        size, total = np.uint64(0), 0.0
         for i in range(cuts[k], cuts[k + 1]):
             weight = weights[i] if weights.size else 1.0
             if weight > 0.0:
-                z, size = predict(posterior, data, starts[i], starts[i + 1], begin, end, size, scratch)
+                first, last = np.uint64(starts[i]), np.uint64(starts[i + 1])
+                z, size = predict(posterior, data, first, last, begin, end, size, False, scratch)
                 value, slope, second = weighted(loss, by_slope, targets[i], weight, z)
                 total += value
-                for e in range(starts[i], starts[i + 1]):
+                for e in range(first, last):
                     j, x = local[e - begin], np.float64(values[e])
                     sums[j, 0] += slope * x
                     sums[j, 1] += second * x * x
@@ -131,123 +149,140 @@ def single_star(
     starts, values, local, sums = data.starts, data.data, scratch.local, scratch.sums
     for visit in range(order.size):
         k = order[visit]
-        first, begin, end = cuts[k], starts[cuts[k]], starts[cuts[k + 1]]
-        size, total = 0, 0.0
-        for i in range(first, cuts[k + 1]):
+        begin, end = np.uint64(starts[cuts[k]]), np.uint64(starts[cuts[k + 1]])
+        size, total = np.uint64(0), 0.0
+        for i in range(cuts[k], cuts[k + 1]):
             if not weights.size or weights[i] > 0.0:
-                z, size = predict(posterior, data, starts[i], starts[i + 1], begin, end, size, scratch)
-                scratch.z[i - first] = z
+                first, last = np.uint64(starts[i]), np.uint64(starts[i + 1])
+                z, size = predict(posterior, data, first, last, begin, end, size, True, scratch)
+                scratch.z[i - cuts[k]] = z
         posterior.cursor[0] += size
         gamma = spread if spread > 0.0 else np.sqrt(size + 0.5 if spread == 0.0 else max(size, 1.0))
-        for i in range(first, cuts[k + 1]):
+        for i in range(cuts[k], cuts[k + 1]):
             weight = weights[i] if weights.size else 1.0
             if weight > 0.0:
-                y, z = targets[i], scratch.z[i - first]
+                y, z = targets[i], scratch.z[i - cuts[k]]
                 here = loss.value(y, z)
                 total += weight * here
-                for e in range(starts[i], starts[i + 1]):
+                for e in range(np.uint64(starts[i]), np.uint64(starts[i + 1])):
                     j = local[e - begin]
                     t = gamma * values[e] * scratch.std[j]
                     sums[j, 0] += weight * (loss.value(y, z + t) - here)
                     sums[j, 1] += weight * (loss.value(y, z - t) - here)
-        outcomes[visit] = settle(posterior, scratch, size, total, options, gamma)
+        outcomes[visit] = settle(posterior, scratch, size, total, options, 1.0 / gamma)
 
 
 @kernel
 def predict(
-    posterior: Any, data: Any, first: int, last: int, begin: int, end: int, size: int, scratch: Any
+    posterior: Any, data: Any, first: int, last: int, begin: int, end: int, size: int, star: bool, scratch: Any
 ) -> tuple[float, int]:
     """Linear predictor of a row, and how many coordinates its batch touches so far.
 
     Every entry notes the place of its coordinate, a new one at the first touch; without a branch, hard to foresee.
+    The place of a coordinate that this batch has not seen lies below the base, and wraps around to a large number.
     """
     records, places, base = posterior.records, posterior.places, posterior.cursor[0]
     z = 0.0
     for e in range(first, last):
-        prefetch(records, (data.indices[min(e + _AHEAD, end - 1)], 0))
-        j = data.indices[e]
+        prefetch(records, (np.uint32(data.indices[min(e + AHEAD, end - ONE)]), 0))
+        j = np.uint32(data.indices[e])
         z += data.data[e] * records[j, 0]
-        place = places[j, 3] - base
-        place = size if place < 0 else place
+        place = min(places[j, 3] - base, size)
         places[j, 3] = base + place
         scratch.coordinate[size] = j
-        scratch.std[size] = records[j, 2]
+        if star:
+            scratch.std[size] = records[j, 2]
         scratch.local[e - begin] = place
-        size += place == size
+        size += np.uint64(place == size)
     return z, size
 
 
 @kernel
-def settle(posterior: Any, scratch: Any, size: int, total: float, options: Any, gamma: float) -> int:
+def settle(posterior: Any, scratch: Any, size: int, total: float, options: Any, narrow: float) -> int:
     """Turn ``sums`` into a site and take it in; undo that if it may not be. Clears the sums for the next batch.
 
-    The sums are slopes and curvatures, or rises up and down a star if its spread ``gamma`` is not zero.
+    The sums are slopes and curvatures, or rises up and down a star: then ``narrow``, one over its spread, is not zero.
     """
-    beta, share, records = options.beta, options.damping, posterior.records
-    improper, negative, finite, added = 0, 0, 0.0, 0.0
+    share, records = options.damping, posterior.records
+    improper, negative, finite, log_scale = 0, 0, 0.0, -options.beta * total
     for place in range(size):
+        prefetch(records, (scratch.coordinate[min(place + _SETTLED_AHEAD, size)], 0))
         c = scratch.coordinate[place]
         m, p = records[c, 0], records[c, 1]
-        slope, curvature = scratch.sums[place, 0], scratch.sums[place, 1]
-        if gamma > 0.0:
-            inverse = scratch.std[place] * p / gamma  # of the step: what it saves is a division
-            slope, curvature = 0.5 * (slope - curvature) * inverse, (slope + curvature) * (inverse * inverse)
-        scratch.sums[place, 0] = 0.0
-        scratch.sums[place, 1] = 0.0
-        total += (0.5 * curvature * m - slope) * m
-        r, q = beta * (curvature * m - slope), beta * curvature
-        negative += q < -NEGLIGIBLE * p
-        if options.negative == FLOOR and q < FLOOR_AT:
-            added += 0.5 * (FLOOR_AT - q) * m * m
-            q = FLOOR_AT
-        scratch.change[place, 0] = r
-        scratch.change[place, 1] = q
         scratch.before[place, 0] = m
         scratch.before[place, 1] = p
+        r, q, scale, below = site(scratch, place, m, p, options, narrow)
+        log_scale += scale
+        negative += below
         finite += 0.0 * q + 0.0 * (m * p + share * r)
         if not p + share * q >= p:  # only a precision that shrinks needs a look at the prior
             improper += not p + share * q > ROUNDING * posterior.prior_precision[c]
-        move(records, c, m, p, share * r, share * q, gamma)
-    log_scale = added - beta * total
+        move(records, c, m, p, share * r, share * q, narrow)
+    outcome, halving = ACCEPTED, 0
     if np.isnan(finite + 0.0 * log_scale):
-        undo(records, scratch, size, gamma)
-        return NONFINITE
-    if negative and options.negative == SKIP:
-        undo(records, scratch, size, gamma)
-        return NEGATIVE
-    halving = 0
-    while improper or not np.isfinite(posterior.scale[0] + share * log_scale):
+        outcome = NONFINITE
+    elif negative and options.negative == SKIP:
+        outcome = NEGATIVE
+    while outcome == ACCEPTED and (improper or not np.isfinite(posterior.scale[0] + share * log_scale)):
         if halving == HALVINGS:
-            undo(records, scratch, size, gamma)
-            return IMPROPER_POSTERIOR
+            outcome = IMPROPER_POSTERIOR
+            break
         halving += 1
         share *= 0.5
-        improper = 0
-        for place in range(size):
-            c, m, p = scratch.coordinate[place], scratch.before[place, 0], scratch.before[place, 1]
-            r, q = scratch.change[place, 0], scratch.change[place, 1]
-            improper += not p + share * q > ROUNDING * posterior.prior_precision[c]
-            move(records, c, m, p, share * r, share * q, gamma)
-    posterior.scale[0] += share * log_scale
-    return DAMPED if halving else ACCEPTED
+        improper = again(posterior, scratch, size, options, share, narrow)
+    if outcome == ACCEPTED:
+        posterior.scale[0] += share * log_scale
+        outcome = DAMPED if halving else ACCEPTED
+    else:
+        undo(records, scratch, size, narrow)
+    scratch.sums[:size] = 0.0
+    return outcome
 
 
 @kernel
-def move(records: Any, c: int, m: float, p: float, r: float, q: float, gamma: float) -> None:
+def site(scratch: Any, place: int, m: float, p: float, options: Any, narrow: float) -> tuple[float, float, float, bool]:
+    """Shift, precision and part in the log scale of a coordinate's site, and whether it is negative."""
+    slope, curvature = scratch.sums[place, 0], scratch.sums[place, 1]
+    if narrow > 0.0:
+        inverse = scratch.std[place] * p * narrow  # of the step: divisions are slow
+        slope, curvature = 0.5 * (slope - curvature) * inverse, (slope + curvature) * (inverse * inverse)
+    scale = -options.beta * ((0.5 * curvature * m - slope) * m)
+    q = options.beta * curvature
+    below = q < -NEGLIGIBLE * p
+    if options.negative == FLOOR and q < FLOOR_AT:
+        scale += 0.5 * (FLOOR_AT - q) * m * m
+        q = FLOOR_AT
+    return options.beta * (curvature * m - slope), q, scale, below
+
+
+@kernel
+def again(posterior: Any, scratch: Any, size: int, options: Any, share: float, narrow: float) -> int:
+    """Take in another share of the site; count the coordinates that it leaves improper."""
+    improper = 0
+    for place in range(size):
+        c, m, p = scratch.coordinate[place], scratch.before[place, 0], scratch.before[place, 1]
+        r, q, _, _ = site(scratch, place, m, p, options, narrow)
+        improper += not p + share * q > ROUNDING * posterior.prior_precision[c]
+        move(posterior.records, c, m, p, share * r, share * q, narrow)
+    return improper
+
+
+@kernel
+def move(records: Any, c: int, m: float, p: float, r: float, q: float, narrow: float) -> None:
     """Multiply the posterior of a coordinate, mean m and precision p, by a site; no star, no standard deviation."""
     variance = 1.0 / (p + q)
     records[c, 0] = (m * p + r) * variance
     records[c, 1] = p + q
-    if gamma > 0.0:
+    if narrow > 0.0:
         records[c, 2] = np.sqrt(variance)
 
 
 @kernel
-def undo(records: Any, scratch: Any, size: int, gamma: float) -> None:
+def undo(records: Any, scratch: Any, size: int, narrow: float) -> None:
     """Put back the posterior of the touched coordinates."""
     for place in range(size):
         c = scratch.coordinate[place]
         records[c, 0] = scratch.before[place, 0]
         records[c, 1] = scratch.before[place, 1]
-        if gamma > 0.0:
+        if narrow > 0.0:
             records[c, 2] = scratch.std[place]

@@ -10,20 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numba.extending import overload
 
 from cavity.kernels._bridge import OPTIONS, kernel, wide_vectors
-from cavity.kernels._four import AHEAD, all_ones, fetch_rows, four_dots
+from cavity.kernels._four import AHEAD, all_ones, fetch_row, four_dots
+from cavity.kernels._functions import exponential
 
 # A running product stays within exp(±RANGE), well inside double precision.
 _RANGE = 600.0
-_LOG2E = 1.4426950408889634
-_LN2_HIGH = 0.693147180369123816490
-_LN2_LOW = 1.90821492927058770002e-10
-# Adding this leaves the nearest whole number in the low bits of a double.
-_ROUNDER = 6755399441055744.0
-_BIAS = np.int64(1023) << np.int64(52)
 
 
 def dense_star(loss: Any, entries: Any, targets: Any, weights: Any, point: Any, steps: Any, work: Any) -> float:
@@ -47,7 +41,6 @@ def _any_star(loss: Any, entries: Any, targets: Any, weights: Any, point: Any, s
     if all_ones(weights) and n >= 4:
         done = n - n % 4
         for i in range(0, done, 4):
-            fetch_rows(entries, i + AHEAD, 4)
             total += _four_rows_star(loss, entries, targets, i, point, steps, up, down)
     for i in range(done, n):
         if weights[i] > 0.0:
@@ -63,7 +56,9 @@ def _four_rows_star(loss: Any, X: Any, targets: Any, i: int, point: Any, steps: 
     """Add the costs of four rows of weight one along every axis; return their cost at the centre."""
     wide_vectors()
     y0, y1, y2, y3 = targets[i], targets[i + 1], targets[i + 2], targets[i + 3]
+    fetch_row(X, i + AHEAD)
     z0, z1, z2, z3 = four_dots(X, i, point)
+    fetch_row(X, i + AHEAD + 1)
     for j in range(point.size):
         h = steps[j]
         t0, t1, t2, t3 = X[i, j] * h, X[i + 1, j] * h, X[i + 2, j] * h, X[i + 3, j] * h
@@ -73,6 +68,8 @@ def _four_rows_star(loss: Any, X: Any, targets: Any, i: int, point: Any, steps: 
         down[j] += (loss.value(y0, z0 - t0) + loss.value(y1, z1 - t1)) + (
             loss.value(y2, z2 - t2) + loss.value(y3, z3 - t3)
         )
+    fetch_row(X, i + AHEAD + 2)
+    fetch_row(X, i + AHEAD + 3)
     return loss.value(y0, z0) + loss.value(y1, z1) + loss.value(y2, z2) + loss.value(y3, z3)
 
 
@@ -101,7 +98,7 @@ def _logistic_star(loss: Any, entries: Any, targets: Any, weights: Any, point: A
     total, room = 0.0, _RANGE
     for i in range(n):
         row = entries[i]
-        fetch_rows(entries, i + AHEAD, 1)
+        fetch_row(entries, i + AHEAD)
         z, squares = 0.0, 0.0
         for j in range(d):
             t = row[j] * steps[j]
@@ -119,8 +116,7 @@ def _logistic_star(loss: Any, entries: Any, targets: Any, weights: Any, point: A
             room = _RANGE
         room -= spent
         total += loss.value(targets[i], z)
-        exponentials(row, steps, -b, work.buffer, work.power_of_two)
-        _multiply(work.buffer, work.power_of_two.view(np.float64), np.exp(-a), ups, downs)
+        _multiply(row, steps, b, np.exp(-a), ups, downs, work.buffer)
         for j in range(d):
             shift[j] += b * (row[j] * steps[j])
     _flush(ups, downs, up, down)
@@ -130,43 +126,14 @@ def _logistic_star(loss: Any, entries: Any, targets: Any, weights: Any, point: A
     return total
 
 
-@njit(**{**OPTIONS, "fastmath": {"contract"}})
-def exponentials(row: Any, steps: Any, factor: float, fraction: Any, exponent: Any) -> None:
-    """exp(factor * row * steps) as fraction times a power of two, the latter as the bits of a double.
-
-    No reassociation here: the rounding to whole numbers by a large constant lives from the order of operations.
-    """
-    rounded = exponent.view(np.float64)
-    for j in range(row.size):
-        v = factor * (row[j] * steps[j])
-        shifted = v * _LOG2E + _ROUNDER
-        whole = shifted - _ROUNDER
-        r = v - whole * _LN2_HIGH - whole * _LN2_LOW
-        p = 1.0 / 479001600.0
-        p = p * r + 1.0 / 39916800.0
-        p = p * r + 1.0 / 3628800.0
-        p = p * r + 1.0 / 362880.0
-        p = p * r + 1.0 / 40320.0
-        p = p * r + 1.0 / 5040.0
-        p = p * r + 1.0 / 720.0
-        p = p * r + 1.0 / 120.0
-        p = p * r + 1.0 / 24.0
-        p = p * r + 1.0 / 6.0
-        p = p * r + 0.5
-        p = p * r + 1.0
-        fraction[j] = p * r + 1.0
-        rounded[j] = shifted
-    for j in range(row.size):
-        exponent[j] = (exponent[j] << 52) + _BIAS
-
-
 @kernel
-def _multiply(fraction: Any, power: Any, e: float, ups: Any, downs: Any) -> None:
+def _multiply(row: Any, steps: Any, b: float, e: float, ups: Any, downs: Any, powers: Any) -> None:
     """Take one row into the running products: 1 + e E upwards, E + e downwards."""
     for j in range(ups.size):
-        E = fraction[j] * power[j]
-        ups[j] *= 1.0 + e * E
-        downs[j] *= E + e
+        powers[j] = exponential(-b * (row[j] * steps[j]))
+    for j in range(ups.size):
+        ups[j] *= 1.0 + e * powers[j]
+        downs[j] *= powers[j] + e
 
 
 @kernel

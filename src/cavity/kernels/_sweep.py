@@ -64,23 +64,25 @@ class SparseData(NamedTuple):
     indices: Any
     starts: Any
 
-    def open(self, first: int, last: int, weights: Any, state: Any, work: Any) -> tuple[Any, int]:
-        """Rows of a batch; coordinates are numbered as they first appear. No branches but for idle rows."""
-        base, size = state.cursor[0], 0
-        begin, end = self.starts[first], self.starts[last]
+    def open(self, first: int, last: int, weights: Any, state: Any, work: Any) -> tuple[Any, Any]:
+        """Rows of a batch; coordinates are numbered as they first appear. No branches but for idle rows.
+
+        The place of a coordinate that the batch has not seen lies below the base, and wraps around to a large number.
+        """
+        base, size = state.cursor[0], np.uint64(0)
+        begin, end = np.uint64(self.starts[first]), np.uint64(self.starts[last])
         places, coordinate, local = state.places, work.coordinate, work.local
         for i in range(first, last):
             if weights[i - first] > 0.0:
-                for e in range(self.starts[i], self.starts[i + 1]):
-                    j = self.indices[e]
-                    place = places[j, 3] - base
-                    place = size if place < 0 else place
+                for e in range(np.uint64(self.starts[i]), np.uint64(self.starts[i + 1])):
+                    j = np.uint32(self.indices[e])
+                    place = min(places[j, 3] - base, size)
                     places[j, 3] = base + place
                     coordinate[size] = j
                     local[e - begin] = place
-                    size += place == size
+                    size += np.uint64(place == size)
         state.cursor[0] = base + size
-        return SparseRows(self.data[begin:end], local[: end - begin], self.starts[first : last + 1]), size
+        return SparseRows(self.data[begin:end], local[: end - begin], self.starts[first : last + 1]), np.int64(size)
 
 
 @kernel

@@ -13,7 +13,6 @@ class Work(NamedTuple):
     coordinate: Any  # global number of every local coordinate, and room for one more
     touched: Any  # whether a local coordinate has a non-zero in the batch
     local: Any  # local coordinate of every stored entry (sparse rows only)
-    power_of_two: Any
     change_scale: Any  # change of the log scale, one number
     conjugate: Any
     post_shift: Any
@@ -41,10 +40,9 @@ def work_for(width: int, batch: int, entries: int) -> Work:
     rows = np.zeros((4, batch))
     rows[0] = 1.0
     return Work(
-        np.arange(width + 1, dtype=np.int32),
+        np.arange(width + 1, dtype=np.uint32),
         np.ones(width, dtype=np.bool_),
-        np.zeros(entries, dtype=np.int32),
-        np.zeros(width, dtype=np.int64),
+        np.zeros(entries, dtype=np.uint32),
         np.zeros(1),
         np.zeros((4, width)),
         *np.zeros((14, width)),

@@ -6,10 +6,21 @@ from cavity.schemes._exact import ExactProjection
 from cavity.schemes._laplace import Laplace, QuickLaplace
 from cavity.schemes._protocol import Scheme
 from cavity.schemes._quadrature import GaussQuadrature, VariationalQuadrature
+from cavity.schemes._recentred import RecentredQuadrature
 
-__all__ = ["ExactProjection", "GaussQuadrature", "Laplace", "QuickLaplace", "VariationalQuadrature"]
+__all__ = [
+    "ExactProjection",
+    "GaussQuadrature",
+    "Laplace",
+    "QuickLaplace",
+    "RecentredQuadrature",
+    "VariationalQuadrature",
+]
 
-NAMES = {cls.name: cls for cls in (Laplace, QuickLaplace, GaussQuadrature, VariationalQuadrature, ExactProjection)}
+NAMES = {
+    cls.name: cls
+    for cls in (Laplace, QuickLaplace, GaussQuadrature, VariationalQuadrature, RecentredQuadrature, ExactProjection)
+}
 
 
 def resolve(scheme: str | Scheme) -> Scheme:
