@@ -24,7 +24,8 @@ def found(name, out):
 
 
 def test_all_examples_are_tested():
-    assert SCRIPTS == ["census_income", "drifting_stream", "quantile_bands", "sparse_text", "thompson_sampling"]
+    linear = ["census_income", "drifting_stream", "quantile_bands", "sparse_text", "thompson_sampling"]
+    assert sorted([*linear, "registration", "robust_curve"]) == SCRIPTS
 
 
 def test_census_income(tmp_path):
@@ -53,3 +54,17 @@ def test_sparse_text(tmp_path):
     numbers = found("sparse_text", tmp_path)
     assert numbers["accuracy"] > 0.88
     assert numbers["log loss"] < 0.35
+
+
+def test_registration(tmp_path):
+    numbers = found("registration", tmp_path)
+    assert numbers["largest error at a corner in pixels, EP"] < 0.25
+    assert numbers["largest error at a corner in pixels, Powell"] < 0.25
+    assert 0.3 < numbers["root mean square error in standard deviations"] < 2.0
+
+
+def test_robust_curve(tmp_path):
+    numbers = found("robust_curve", tmp_path)
+    assert numbers["largest distance of the means in standard deviations"] < 0.5
+    assert numbers["least ratio of standard deviations"] > 0.75
+    assert numbers["largest ratio of standard deviations"] < 1.25

@@ -9,6 +9,7 @@ from cavity.engine import FactorError, Update
 from cavity.factors import CostFactor, LinearFactor
 from cavity.fitting import fit
 from cavity.gaussian import FactorialGaussian
+from cavity.minimizing import Minimum, minimize
 from cavity.result import Result, Status
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ __all__ = [
     "FactorError",
     "FactorialGaussian",
     "LinearFactor",
+    "Minimum",
     "Result",
     "Status",
     "Update",
@@ -28,6 +30,7 @@ __all__ = [
     "fit",
     "load",
     "losses",
+    "minimize",
     "quadrature",
     "save",
     "schedules",

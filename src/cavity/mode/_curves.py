@@ -85,6 +85,10 @@ class Kinks:
         """Whether no slope falls."""
         return bool(np.all(self.jumps >= 0.0))
 
+    def take(self, rows: NDArray[np.intp]) -> Kinks:
+        """Keep some rows."""
+        return Kinks(self.offset[rows], self.slope[rows], self.places[:, rows], self.jumps[:, rows])
+
     def smoothed(self, width: Width) -> SmoothKinks:
         """Take the mean under noise."""
         return SmoothKinks(self, width)

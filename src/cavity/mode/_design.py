@@ -9,13 +9,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg.blas import dsyrk
+from scipy.linalg.blas import dsyrk, dtrmm
 
 FloatArray = NDArray[np.float64]
 
 # Rows and entries of a block: it stays in the cache between being scaled and being multiplied.
 _BLOCK_ROWS = 512
 _BLOCK_ENTRIES = 1 << 20
+# Entries that are not worth being cut into blocks.
+_FEW_ENTRIES = 1 << 15
 # A multiplication in a dense product takes about this share of one in a sparse product.
 _DENSE_SHARE = 1.0 / 32.0
 # Rows that weigh so little against the heaviest do not show in a sum of squares.
@@ -46,6 +48,9 @@ class Design(Protocol):
 
     def every(self, stride: int) -> Design:
         """Keep every so many rows."""
+
+    def take(self, rows: NDArray[np.intp]) -> Design:
+        """Copy some rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,10 @@ class DenseDesign:
         return _total(values[rows] @ (block * block) for rows, block in self._blocks())
 
     def gram(self, values: FloatArray) -> FloatArray:
-        """One symmetric product a block, rows of no weight left out."""
+        """One symmetric product a block, rows of no weight left out; of few entries, one product."""
+        if self.X.size <= _FEW_ENTRIES:
+            product: FloatArray = (self.X * values[:, None]).T @ self.X
+            return product
         used = np.flatnonzero(values > _WEIGHTLESS * np.max(values, initial=0.0))
         root, whole = np.sqrt(values[used]), used.size == values.size
         length = max(_BLOCK_ROWS, self.shape[1])
@@ -91,13 +99,25 @@ class DenseDesign:
         return _mirrored(total)
 
     def squared_lengths(self, root: FloatArray) -> FloatArray:
-        """One product a block."""
-        parts = (block @ root if root.ndim == 2 else block * root for _, block in self._blocks())
+        """One product a block; half of one for a triangular matrix."""
+        if root.ndim == 1:
+            return np.concatenate([np.square(block) @ (root * root) for _, block in self._blocks()])
+        if root.shape[0] == root.shape[1] and not np.any(np.tril(root, -1)):
+            upper = np.asfortranarray(root)
+            parts = (
+                dtrmm(1.0, upper, block.T.copy(order="F"), trans_a=1, overwrite_b=1).T for _, block in self._blocks()
+            )
+        else:
+            parts = (block @ root for _, block in self._blocks())
         return np.concatenate([np.einsum("ij,ij->i", part, part) for part in parts])
 
     def every(self, stride: int) -> DenseDesign:
         """Take a view."""
         return DenseDesign(self.X[::stride])
+
+    def take(self, rows: NDArray[np.intp]) -> DenseDesign:
+        """Copy the rows kept."""
+        return DenseDesign(self.X[rows])
 
     def _blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         for start in range(0, self.shape[0], _BLOCK_ROWS):
@@ -154,6 +174,10 @@ class SparseDesign:
         """Copy the rows kept."""
         return SparseDesign(self.X[::stride])
 
+    def take(self, rows: NDArray[np.intp]) -> SparseDesign:
+        """Copy the rows kept."""
+        return SparseDesign(self.X[rows])
+
     def _blocks(self, length: int | None = None) -> Iterator[tuple[slice, Any]]:
         n = self.shape[0]
         if length is None and self.X.dtype == np.float64:
@@ -173,7 +197,7 @@ def design_of(X: Any) -> Design:
 def _mirrored(upper: FloatArray) -> FloatArray:
     """Fill in the lower triangle, which is zero."""
     result: FloatArray = upper + upper.T
-    result[np.diag_indices_from(result)] *= 0.5
+    result.flat[:: len(result) + 1] *= 0.5
     return result
 
 

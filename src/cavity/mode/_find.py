@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from cavity.factors import LinearBatches
 from cavity.gaussian import FactorialGaussian
 from cavity.losses import Logistic, Loss, Squared
-from cavity.mode._curves import Plain, Rough, Width, rough_curve
+from cavity.mode._curves import Kinks, Plain, Rough, Unknown, Width, kinks_of
 from cavity.mode._design import design_of
-from cavity.mode._newton import Minimum, Problem, State, minimize, state_at
+from cavity.mode._newton import Minimum, Problem, State, metric_at, minimize, state_at
+from cavity.mode._sample import STRIDE, Sample, sampled
+from cavity.mode._secant import descend
 
 FloatArray = NDArray[np.float64]
 
@@ -28,6 +30,10 @@ _STAGES = 12
 # How well is solved what only leads on, and what is not convex, in standard deviations a column; and the most steps.
 _LOOSE, _LOOSE_STEPS = 0.1, 12
 _NOT_CONVEX = 0.03
+# With some of the rows widths do not come nearer to the posterior's than this many times theirs.
+_LED = 1.0
+# Shares of the bounds of all curvatures that go into the first metric, with some of the rows and with all.
+_LED_CAUTION, _CAUTION = 0.1, 0.03
 # Shares of the way to the minimum of a smooth loss that are tried as a start.
 _STRETCHES = tuple(2.0**k for k in range(-8, 5))
 # Where curvature is looked for: around so many targets.
@@ -141,39 +147,75 @@ class _Effort(NamedTuple):
 
 def _descend(problem: Problem, plain: Plain, effort: _Effort) -> Mode:
     """Take the loss as it is if that will do, else smooth it."""
-    start = state_at(problem, plain, problem.mean)
+    start = _state_at_mean(problem, plain)
     ceiling = start.cost
     if np.any(problem.mean):  # a prior that is sure of the wrong side leaves nothing to go by, while zero does
         zero = state_at(problem, plain, np.zeros_like(problem.mean), np.zeros_like(problem.weights))
         start = min(start, zero, key=_cost)
-    if np.any(start.curvature <= 0.0):
-        start = _guess(problem, plain, start)
-    if hasattr(plain.loss, "pieces") or not _bends(plain, start):
-        return _narrow(problem, plain, start, ceiling, effort)
-    minimum = minimize(problem, plain, start, effort.tol, effort.max_steps)
+    sample = sampled(problem)
+    kinks = kinks_of(plain.loss, plain.targets)
+    convex = kinks is not None and kinks.is_convex
+    if np.any(start.curvature <= 0.0) and not (convex and sample):
+        start = _guess(problem, plain, start, sample)
+    if kinks or hasattr(plain.loss, "pieces") or not _bends(plain, start):
+        rough = kinks or Unknown(plain.loss, plain.targets)
+        return _narrow(problem, plain, rough, start, ceiling, effort, sample if convex else None)
+    minimum = _minimize(problem, plain, start, effort, sample)
     found = _mode(minimum, minimum.state.cost, minimum.steps, 0.0)
     if found.converged:
         return found
     # Smoothing may lead out of where it got stuck; then once more.
-    rough = _narrow(problem, plain, minimum.state, ceiling, effort)
-    again = minimize(problem, plain, state_at(problem, plain, rough.point), effort.tol, effort.max_steps)
-    last = _mode(again, again.state.cost, found.iterations + rough.iterations + again.steps, 0.0)
-    return min((last, found, rough), key=_cost)
+    unknown = Unknown(plain.loss, plain.targets)
+    other = _narrow(problem, plain, unknown, minimum.state, ceiling, effort, None)
+    again = minimize(problem, plain, state_at(problem, plain, other.point), effort.tol, effort.max_steps)
+    last = _mode(again, again.state.cost, found.iterations + other.iterations + again.steps, 0.0)
+    return min((last, found, other), key=_cost)
 
 
-def _narrow(problem: Problem, plain: Plain, start: State, ceiling: float, effort: _Effort) -> Mode:
+def _state_at_mean(problem: Problem, plain: Plain) -> State:
+    """Evaluate the prior mean; at zero no product is needed."""
+    return state_at(problem, plain, problem.mean, None if np.any(problem.mean) else np.zeros_like(problem.weights))
+
+
+def _minimize(problem: Problem, plain: Plain, start: State, effort: _Effort, sample: Sample | None) -> Minimum:
+    """Go down with all rows, from the minimum of a sample if there is one and it is better."""
+    if sample is not None:
+        some = Plain(plain.loss, plain.targets[sample.rows])
+        begin = state_at(sample.problem, some, start.point, start.predictors[sample.rows])
+        near = minimize(sample.problem, some, begin, _LOOSE * np.sqrt(STRIDE * start.point.size), _LOOSE_STEPS)
+        there = state_at(problem, plain, near.state.point)
+        if there.cost < start.cost:
+            return descend(problem, plain, there, near.metric, effort.tol, effort.max_steps)
+    return minimize(problem, plain, start, effort.tol, effort.max_steps)
+
+
+def _narrow(
+    problem: Problem,
+    plain: Plain,
+    rough: Rough,
+    start: State,
+    ceiling: float,
+    effort: _Effort,
+    sample: Sample | None,
+) -> Mode:
     """Minimise the smoothed cost, with ever less noise, down to the posterior's own width of the predictors."""
-    rough = rough_curve(plain.loss, plain.targets)
     width, widest = _widths(problem, rough, start)
     columns = np.sqrt(problem.mean.size)
     enough = effort.tol if rough.is_convex else max(effort.tol, _NOT_CONVEX * columns)
     state, steps, last = start, 0, False
+    if sample is not None and isinstance(rough, Kinks):
+        led = _led(sample, rough, start)
+        state, last = led.state._replace(predictors=problem.design.predict(led.state.point)), effort.width >= 1.0
+        width = max(effort.width, 1.0) * np.clip(led.metric.spread(problem.design), _NARROWEST * widest, widest)
     tried: list[Mode] = []
     for stage in range(_STAGES):
         curve = rough.smoothed(width)
         begin = state_at(problem, curve, state.point, state.predictors)
-        goal = (enough, effort.max_steps) if last else (max(enough, _LOOSE * columns), _LOOSE_STEPS)
-        minimum = minimize(problem, curve, begin, *goal)
+        tol, most = (enough, effort.max_steps) if last else (max(enough, _LOOSE * columns), _LOOSE_STEPS)
+        if sample is None:
+            minimum = minimize(problem, curve, begin, tol, most)
+        else:
+            minimum = descend(problem, curve, begin, metric_at(problem, curve, begin, _CAUTION), tol, most)
         state, steps = minimum.state, steps + minimum.steps
         cost = float(problem.weights @ plain.value(state.predictors)) + problem.prior_cost(state.point)
         tried.append(_mode(minimum, cost, steps, width))
@@ -183,6 +225,24 @@ def _narrow(problem: Problem, plain: Plain, start: State, ceiling: float, effort
         width = np.maximum(_NARROWER * width, aim)
         last = stage == _STAGES - 2 or bool(np.all(width <= _NEAR * aim))
     return _chosen(problem, rough, start, ceiling, tried)
+
+
+def _led(sample: Sample, rough: Kinks, start: State) -> Minimum:
+    """Where the same leads with some of the rows, until the widths come near to the posterior's."""
+    problem, some = sample.problem, rough.take(sample.rows)
+    point, predictors = start.point, start.predictors[sample.rows]
+    width = float(_widths(problem, some, start._replace(predictors=predictors))[0][0])
+    goal = _LOOSE * np.sqrt(STRIDE * point.size), _LOOSE_STEPS
+    for _ in range(_STAGES):
+        curve = some.smoothed(width)
+        begin = state_at(problem, curve, point, predictors)
+        minimum = descend(problem, curve, begin, metric_at(problem, curve, begin, _LED_CAUTION), *goal)
+        point, predictors = minimum.state.point, minimum.state.predictors
+        aim = _LED * float(np.median(minimum.metric.spread(problem.design.every(STRIDE))))
+        if width <= _NEAR * aim:
+            break
+        width = max(_NARROWER * width, aim)
+    return minimum
 
 
 def _widths(problem: Problem, rough: Rough, start: State) -> tuple[FloatArray, FloatArray]:
@@ -225,7 +285,7 @@ def _mode(minimum: Minimum, cost: float, steps: int, width: Width) -> Mode:
     return Mode(s.point, cost, steps, minimum.converged, s.slope, s.curvature, widths)
 
 
-def _guess(problem: Problem, plain: Plain, origin: State) -> State:
+def _guess(problem: Problem, plain: Plain, origin: State, sample: Sample | None) -> State:
     """Minimise a smooth loss of the same targets, and go as far that way as the loss itself likes."""
     kind, y = plain.loss.targets, plain.targets
     if kind == "counts":
@@ -234,7 +294,8 @@ def _guess(problem: Problem, plain: Plain, origin: State) -> State:
     smooth: Loss = Logistic() if kind == "signs" else Squared(away if away > 0.0 else 1.0)
     curve = Plain(smooth, y)
     start = state_at(problem, curve, origin.point, origin.predictors)
-    end = minimize(problem, curve, start, _LOOSE * np.sqrt(problem.mean.size), _LOOSE_STEPS).state
+    effort = _Effort(_LOOSE * float(np.sqrt(problem.mean.size)), _LOOSE_STEPS, 1.0)
+    end = _minimize(problem, curve, start, effort, sample).state
     way, move = end.point - origin.point, end.predictors - origin.predictors
 
     def cost(share: float) -> float:

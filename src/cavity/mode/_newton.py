@@ -19,7 +19,7 @@ from cavity.mode._design import Design
 FloatArray = NDArray[np.float64]
 
 # Widest matrix that is factored. Beyond, systems are solved by conjugate gradients.
-_FACTORED = 2000
+FACTORED = 2000
 _PRODUCTS = 250
 # Shares of the diagonal added one after the other to a matrix that rounding has made indefinite.
 _RIDGES = (0.0, 1e-14, 1e-12, 1e-10, 1e-7, 1e-4)
@@ -69,8 +69,11 @@ class Metric(Protocol):
     def solve(self, gradient: FloatArray) -> FloatArray:
         r"""Solve :math:`H s = g`."""
 
-    def spread(self) -> FloatArray:
-        r"""Return the standard deviations :math:`(x_k^\top H^{-1} x_k)^{1/2}` of the predictors."""
+    def inverse(self) -> FloatArray:
+        r"""Return :math:`H^{-1}`, or what is known of it."""
+
+    def spread(self, design: Design | None = None) -> FloatArray:
+        r"""Return the standard deviations :math:`(x_k^\top H^{-1} x_k)^{1/2}` of predictors, these rows' or others'."""
 
     def moved(self, weights: FloatArray) -> Metric:
         """Take other weights of the rows."""
@@ -92,13 +95,17 @@ def state_at(problem: Problem, curve: Curve, point: FloatArray, predictors: Floa
     return State(point, z, float(problem.weights @ value) + problem.prior_cost(point), slope, curvature)
 
 
+def gradient_at(problem: Problem, state: State) -> FloatArray:
+    """Slope of the whole at a point."""
+    return problem.design.pull(problem.weights * state.slope) + problem.precision * (state.point - problem.mean)
+
+
 def minimize(problem: Problem, curve: Curve, state: State, tol: float, max_steps: int) -> Minimum:
     """Go down until the Newton decrement is below ``tol``; what cannot be improved is returned as it is."""
-    metric = _metric(problem, _weights(problem, curve, state, 0.0))
+    metric = metric_at(problem, curve, state)
     steps, caution, settled = 0, 0.0, False
     while True:
-        gradient = problem.design.pull(problem.weights * state.slope)
-        gradient += problem.precision * (state.point - problem.mean)
+        gradient = gradient_at(problem, state)
         step = -metric.solve(gradient)
         descent = float(gradient @ step)
         converged = bool(-descent <= tol * tol)
@@ -107,7 +114,7 @@ def minimize(problem: Problem, curve: Curve, state: State, tol: float, max_steps
         elif converged or steps == max_steps or not np.isfinite(descent):
             return Minimum(state, metric, steps, converged)
         else:
-            found = _search(problem, curve, state, step, descent)
+            found = search(problem, curve, state, step, descent)
             if found is None:  # nothing to be gained but rounding, or the curve is rough
                 return Minimum(state, metric, steps, bool(-descent <= _ROUNDING * abs(state.cost)))
             if found[1] < _SHORT and caution < 1.0 and not settled:  # a poor direction: ask for a better one
@@ -128,8 +135,10 @@ def _weights(problem: Problem, curve: Curve, state: State, caution: float) -> Fl
     return problem.weights * np.maximum(state.curvature, least)
 
 
-def _metric(problem: Problem, weights: FloatArray) -> Metric:
-    return (Factored if problem.mean.size <= _FACTORED else Implicit).of(problem.design, weights, problem.precision)
+def metric_at(problem: Problem, curve: Curve, state: State, caution: float = 0.0) -> Metric:
+    """Sum up the curvatures at a point; with caution, some share of their bounds at least."""
+    weights = _weights(problem, curve, state, caution)
+    return (Factored if problem.mean.size <= FACTORED else Implicit).of(problem.design, weights, problem.precision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +156,7 @@ class Factored:
     def of(cls, design: Design, weights: FloatArray, precision: FloatArray) -> Metric:
         """Sum over all rows."""
         matrix = design.gram(weights)
-        matrix[np.diag_indices_from(matrix)] += precision
+        matrix.flat[:: len(matrix) + 1] += precision
         return cls._of_matrix(design, weights, precision, matrix)
 
     @classmethod
@@ -156,7 +165,7 @@ class Factored:
         scale = 1.0 / np.sqrt(np.diagonal(matrix))
         scaled = matrix * (scale[:, None] * scale)
         for ridge in _RIDGES:
-            scaled[np.diag_indices_from(scaled)] = 1.0 + ridge
+            scaled.flat[:: len(scaled) + 1] = 1.0 + ridge
             try:
                 return cls(design, weights, precision, matrix, scale, cho_factor(scaled, lower=True)[0])
             except (LinAlgError, ValueError):  # indefinite by rounding, or not finite
@@ -168,14 +177,20 @@ class Factored:
         result: FloatArray = self.scale * cho_solve((self.root, True), self.scale * gradient, check_finite=False)
         return result
 
-    def spread(self) -> FloatArray:
+    def inverse(self) -> FloatArray:
+        """Solve for all axes."""
+        scaled = cho_solve((self.root, True), np.diag(self.scale), check_finite=False)
+        result: FloatArray = self.scale[:, None] * scaled
+        return result
+
+    def spread(self, design: Design | None = None) -> FloatArray:
         """Solve a triangular system, and multiply the rows by it or by a sketch of it."""
         d = self.scale.size
         right = np.eye(d)
         if d > _SKETCH:
             right = np.random.default_rng(0).standard_normal((d, _SKETCH)) / np.sqrt(_SKETCH)
         root = solve_triangular(self.root, right, lower=True, trans=1, check_finite=False)
-        return np.sqrt(self.design.squared_lengths(self.scale[:, None] * root))
+        return np.sqrt((design or self.design).squared_lengths(self.scale[:, None] * root))
 
     def moved(self, weights: FloatArray) -> Metric:
         """Sum over the rows whose weight has changed, which are few near the end."""
@@ -227,16 +242,20 @@ class Implicit:
             direction = scaled + (size / previous) * direction
         return solution
 
-    def spread(self) -> FloatArray:
+    def inverse(self) -> FloatArray:
         """Take the diagonal for the whole."""
-        return np.sqrt(self.design.squared_lengths(1.0 / np.sqrt(self.diagonal)))
+        return np.diag(1.0 / self.diagonal)
+
+    def spread(self, design: Design | None = None) -> FloatArray:
+        """Take the diagonal for the whole."""
+        return np.sqrt((design or self.design).squared_lengths(1.0 / np.sqrt(self.diagonal)))
 
     def moved(self, weights: FloatArray) -> Metric:
         """Take the diagonal anew."""
         return Implicit.of(self.design, weights, self.precision)
 
 
-def _search(
+def search(
     problem: Problem, curve: Curve, state: State, step: FloatArray, descent: float
 ) -> tuple[State, float] | None:
     """Try the whole step, and shorter ones by interpolation, until the cost falls enough; None if it never does."""
