@@ -20,6 +20,7 @@ from cavity.experiments.solvers import hinge_program
 from cavity.factors import LinearBatches
 from cavity.mode import BatchSites, Mode, find_mode, gaussians, sites_at
 from cavity.mode import _newton as newton
+from cavity.mode import _sample as sample
 from cavity.mode._curves import Kinks, Plain, SmoothValues, Unknown, kinks_of, rough_curve
 from cavity.mode._design import DenseDesign, SparseDesign
 
@@ -433,7 +434,7 @@ def test_columns_and_prior_may_have_any_scale() -> None:
 def test_conjugate_gradients_find_the_same_mode(loss: Any, storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     factors, prior = problem(loss, storage=STORAGES[storage])
     direct = find_mode(factors, prior)
-    monkeypatch.setattr(newton, "_FACTORED", 3)
+    monkeypatch.setattr(newton, "FACTORED", 3)
     implicit = find_mode(factors, prior)
     assert implicit.converged
     if type(loss) in SMOOTH_TYPES:
@@ -455,6 +456,9 @@ def test_designs_agree(density: float) -> None:
         np.testing.assert_allclose(design.pull_squares(u), (X**2).T @ u, atol=1e-11)
         np.testing.assert_allclose(design.squared_lengths(root), np.sum((X @ root) ** 2, axis=1), atol=1e-10)
         np.testing.assert_allclose(design.squared_lengths(v), X**2 @ v**2, atol=1e-10)
+        triangle = np.triu(rng.standard_normal((60, 60)))
+        np.testing.assert_allclose(design.squared_lengths(triangle), np.sum((X @ triangle) ** 2, axis=1), atol=1e-9)
+        np.testing.assert_allclose(design.take(np.array([3, 5])).predict(v), (X @ v)[[3, 5]], atol=1e-12)
     single = X.astype(np.float32)
     for other in (DenseDesign(single), SparseDesign(sparse.csr_array(single))):
         np.testing.assert_allclose(other.gram(u), (X.T * u) @ X, atol=1e-3)
@@ -476,6 +480,68 @@ def test_a_matrix_that_follows_its_rows_stays_right() -> None:
     sketched = newton.Factored.of(DenseDesign(wide), np.ones(300), np.ones(400))
     exact = np.linalg.inv(wide.T @ wide + np.eye(400))
     assert np.max(np.abs(sketched.spread() / np.sqrt(np.sum((wide @ exact) * wide, axis=1)) - 1.0)) < 0.3
+
+
+def large(storage: Any = np.asarray) -> tuple[Any, Any, FactorialGaussian]:
+    """Rows enough for a sample, one column that few of them have, weights of which some are zero."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((6000, 44)) @ (np.eye(44) + 0.1 * rng.standard_normal((44, 44)))
+    X[:, 0] = 60.0 * (rng.random(6000) < 3e-4)
+    y = np.where(X @ rng.standard_normal(44) / 4.0 + rng.standard_normal(6000) > 0.0, 1.0, -1.0)
+    factors = LinearBatches(losses.Logistic(), storage(X), y, 50, rng.integers(0, 3, 6000).astype(float))
+    return factors, y, FactorialGaussian.from_moments(np.full(44, 0.1), 4.0)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("loss", [losses.Logistic(), losses.Hinge(), losses.QuasiZeroOne()], ids=repr)
+def test_a_sample_leads_to_the_same_mode(loss: Any, storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, y, prior = large(STORAGES[storage])
+    factors = LinearBatches(loss, data.X, y, 50, data.weights)
+    led = find_mode(factors, prior)
+    monkeypatch.setattr(sample, "_FEWEST_ROWS", 1000)
+    whole = find_mode(factors, prior)
+    assert led.converged
+    assert whole.converged
+    assert not np.array_equal(led.point, whole.point)  # they took different ways
+    std = np.sqrt(np.diag(np.linalg.inv(np.diag(prior.precision) + factor_gram(factors, whole))))
+    apart = np.sqrt(np.mean(((led.point - whole.point) / std) ** 2))
+    if type(loss) is losses.Logistic:
+        assert apart < 1e-5
+    elif type(loss) is losses.Hinge:  # the widths depend a little on the way
+        assert apart < 0.2
+        assert np.median(led.widths / whole.widths) == pytest.approx(1.0, abs=0.3)
+    else:
+        assert led.cost <= 1.02 * whole.cost
+
+
+def factor_gram(factors: LinearBatches, mode: Mode) -> Any:
+    X = factors.X.toarray() if sparse.issparse(factors.X) else factors.X
+    return (X.T * (factors.weights * np.maximum(mode.curvatures, 0.0))) @ X
+
+
+def test_a_sample_weighs_as_much_as_all_rows_and_keeps_the_rare_ones() -> None:
+    factors, _, prior = large()
+    whole = newton.Problem(DenseDesign(factors.X), factors.weights, prior.mean, prior.precision)
+    some = sample.sampled(whole)
+    assert some is not None
+    assert 0.1 * 6000 < some.rows.size < 0.25 * 6000
+    assert np.sum(some.problem.weights) == pytest.approx(np.sum(factors.weights), rel=0.05)
+    assert set(np.flatnonzero((factors.X[:, 0] != 0.0) & (factors.weights > 0.0))) <= set(some.rows)
+    np.testing.assert_array_equal(some.problem.design.X, factors.X[some.rows])
+    broken = np.where(np.arange(6000) == 7, np.nan, factors.weights)
+    assert sample.sampled(newton.Problem(whole.design, broken, prior.mean, prior.precision)) is None
+
+
+def test_a_loose_tolerance_is_kept() -> None:
+    factors, y, prior = large()
+    for loss in (losses.Logistic(), losses.Hinge()):
+        own = LinearBatches(loss, factors.X, y, 50, factors.weights)
+        loose, tight = find_mode(own, prior, tol=0.2 * np.sqrt(44)), find_mode(own, prior)
+        assert loose.converged
+        assert loose.iterations < tight.iterations
+        hessian = np.diag(prior.precision) + factor_gram(own, tight)
+        away = loose.point - tight.point
+        assert np.sqrt(away @ hessian @ away / 44) < 0.4
 
 
 def test_no_second_array_of_the_size_of_the_data_is_made() -> None:

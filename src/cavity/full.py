@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from cavity.correlated import CorrelatedGaussian
 from cavity.factors import LinearBatches
 from cavity.gaussian import FactorialGaussian
 from cavity.kernels._bridge import entry
@@ -81,6 +82,22 @@ class FullResult:
     def precision(self) -> FloatArray:
         """Inverse of the covariance."""
         return _inverse(self.covariance)[0]
+
+    @property
+    def posterior(self) -> CorrelatedGaussian:
+        """The posterior as a value."""
+        scale = self.std
+        try:
+            root = np.linalg.cholesky(self.covariance / (scale[:, None] * scale))
+        except LinAlgError:  # singular by rounding
+            values, axes = np.linalg.eigh(self.covariance / (scale[:, None] * scale))
+            root = axes * np.sqrt(np.maximum(values, np.finfo(np.float64).eps * values[-1]))
+        return CorrelatedGaussian(self.mean, scale[:, None] * root, self.log_evidence)
+
+    @property
+    def sites(self) -> tuple[()]:
+        """Sites of rows are not given out."""
+        return ()
 
     def raise_for_status(self) -> FullResult:
         """Raise `RunError` unless the run ended as asked; return the result otherwise."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -93,14 +94,12 @@ class FactorialGaussian:
     @property
     def is_finite(self) -> bool:
         """Whether every natural parameter is a finite number."""
-        return bool(
-            np.isfinite(self.log_scale) and np.all(np.isfinite(self.shift)) and np.all(np.isfinite(self.precision))
-        )
+        return math.isfinite(self.log_scale) and _all_finite(self.shift) and _all_finite(self.precision)
 
     @property
     def is_proper(self) -> bool:
         """Whether the integral exists: all finite, every precision positive."""
-        return self.is_finite and bool(np.all(self.precision > 0.0))
+        return self.is_finite and (self.dim == 0 or bool(self.precision.min() > 0.0))
 
     @property
     def mean(self) -> FloatArray:
@@ -139,6 +138,16 @@ class FactorialGaussian:
     def sample(self, rng: np.random.Generator, size: int = 1) -> FloatArray:
         """Draw ``size`` points of the normalised density, shape ``(size, dim)``."""
         return self.mean + self.std * rng.standard_normal((size, self.dim))
+
+    def draws(self, noise: FloatArray) -> FloatArray:
+        """Turn standard normal numbers, one draw a row, into draws of the normalised density."""
+        result: FloatArray = self.mean + noise * self.std
+        return result
+
+    def spread_along(self, rows: Any) -> FloatArray:
+        """Variance of the linear predictor of every row, dense or sparse."""
+        squares = rows.power(2) if hasattr(rows, "power") else np.square(rows)
+        return np.asarray(squares @ self.variance, dtype=np.float64)
 
     def kl_divergence(self, other: FactorialGaussian, *, normalized: bool = True) -> float:
         r"""Kullback-Leibler divergence :math:`D(\text{self} \| \text{other})`.
@@ -211,8 +220,16 @@ class FactorialGaussian:
             raise ValueError(f"both Gaussians must have the same number of coordinates, got {self.dim} and {other.dim}")
 
 
+def _all_finite(values: FloatArray) -> bool:
+    """Whether all entries are finite. A finite sum says so at once; one that overflows asks for a closer look."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return math.isfinite(values.sum()) or bool(np.all(np.isfinite(values)))
+
+
 def _frozen(values: ArrayLike) -> FloatArray:
-    """Copy to a float64 array that cannot be written."""
-    array = np.array(values, dtype=np.float64)
-    array.flags.writeable = False
+    """Copy to a float64 array that cannot be written; what already is one, and not a view of another, is taken."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.flags.writeable or array.base is not None:
+        array = np.array(array)
+        array.flags.writeable = False
     return array

@@ -15,7 +15,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import scale
 
-from cavity import EPClassifier, EPRegressor, schemes
+from cavity import EPClassifier, EPRegressor, FactorialGaussian, schemes
 
 # Equal but for the order in which rounding happens.
 PARITY = 1e-10
@@ -117,16 +117,23 @@ def batches(n: int, size: int) -> list[slice]:
 def frozen(model: Any) -> tuple[list[str], Any, bytes]:
     """All that a model is: names of its attributes, posteriors to the last bit, and the pickled whole."""
     fitted = "_posteriors" in vars(model)
-    posteriors = [(p.log_scale, p.shift.tobytes(), p.precision.tobytes()) for p in model.posterior_] if fitted else None
+    posteriors = [[np.asarray(n).tobytes() for n in numbers_of(p)] for p in model.posterior_] if fitted else None
     return sorted(vars(model)), posteriors, pickle.dumps(model)
 
 
+def numbers_of(posterior: Any) -> tuple[Any, ...]:
+    """Natural parameters of a product; mass, mean and covariance where there is a full one."""
+    if isinstance(posterior, FactorialGaussian):
+        return posterior.log_scale, posterior.shift, posterior.precision
+    return posterior.log_mass, posterior.mean, posterior.covariance
+
+
 def assert_same_model(found: Any, wanted: Any, tol: float = 0.0) -> None:
-    """Compare natural parameters, entry by entry; bit by bit without a tolerance."""
+    """Compare the numbers of posteriors, entry by entry; bit by bit without a tolerance."""
     assert len(found.posterior_) == len(wanted.posterior_)
     for a, b in zip(found.posterior_, wanted.posterior_, strict=True):
-        for name in ("log_scale", "shift", "precision"):
-            one, other = np.asarray(getattr(a, name)), np.asarray(getattr(b, name))
+        assert type(a) is type(b)
+        for one, other in zip(numbers_of(a), numbers_of(b), strict=True):
             if tol == 0.0:
                 np.testing.assert_array_equal(one, other)
             else:

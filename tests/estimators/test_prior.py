@@ -13,10 +13,11 @@ from estimator_cases import (
     two_classes,
     unsettled,
 )
+from scipy import sparse
 from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_normal
 
-from cavity.estimators._prior import build_prior, choose_variance
+from cavity.estimators._prior import build_prior, choose_variance, typical_variance
 
 
 def test_numbers_and_vectors_make_a_prior():
@@ -55,6 +56,58 @@ def test_the_search_finds_the_best_variance_and_passes_over_failures(best):
         return -((np.log10(variance) - np.log10(best)) ** 2) if variance < 1e4 else np.nan
 
     assert np.log10(choose_variance(evidence)) == pytest.approx(np.log10(best), abs=0.1)
+
+
+def ridge_evidence(seed):
+    """Log evidence of a Gaussian model in the directions of its data, as a function of the prior variance."""
+    rng = np.random.default_rng(seed)
+    d, true = int(rng.integers(2, 200)), 10.0 ** rng.uniform(-2.0, 2.0)
+    known = 10.0 ** rng.normal(rng.uniform(-1.0, 3.0), rng.uniform(0.1, 1.5), size=d)
+    seen = known * (1.0 + true * known) * rng.chisquare(1, size=d)
+
+    def evidence(variance):
+        v = np.asarray(variance)[..., None]
+        return 0.5 * np.sum(seen * v / (1.0 + v * known) - np.log1p(v * known), axis=-1)
+
+    return evidence, true * 10.0 ** rng.uniform(-1.2, 1.2)
+
+
+def test_the_search_loses_no_evidence_and_needs_about_five_fits():
+    grid, fits, lost = np.logspace(-5.0, 5.0, 1001), [], []
+    for seed in range(60):
+        evidence, start = ridge_evidence(seed)
+        looks = []
+        chosen = choose_variance(lambda v, e=evidence, seen=looks: seen.append(v) or e(v), start)
+        fits.append(len(looks))
+        lost.append(np.max(evidence(grid)) - evidence(chosen))
+    assert np.mean(fits) < 6.0
+    assert max(fits) <= 10
+    assert max(lost) < 0.15
+
+
+@pytest.mark.parametrize(
+    ("evidence", "chosen"),
+    [(lambda v: np.nan, 3.0), (lambda v: 7.0, 3.0), (lambda v: v, 1e5), (lambda v: -v, 1e-5)],
+    ids=["nowhere finite", "flat", "rising", "falling"],
+)
+def test_the_search_ends_where_there_is_no_best(evidence, chosen):
+    assert choose_variance(evidence, 3.0) == pytest.approx(chosen)
+
+
+@pytest.mark.parametrize("border", [2e-3, 0.5, 20.0])
+def test_the_search_comes_close_to_the_border_of_what_can_be_fitted(border):
+    """The evidence rises up to the border, and is not finite beyond."""
+    chosen = choose_variance(lambda v: np.log10(v) if v < border else np.nan)
+    assert 0.0 <= np.log10(border / chosen) < 0.1
+
+
+def test_the_search_starts_where_the_scale_of_the_rows_says():
+    X = np.random.default_rng(0).normal(size=(50, 4))
+    start = typical_variance(X)
+    assert typical_variance(10.0 * X) == pytest.approx(start / 100.0)
+    assert typical_variance(sparse.csr_array(X)) == pytest.approx(start)
+    assert typical_variance(np.concatenate([X, X])) == pytest.approx(start)
+    assert typical_variance(np.zeros((3, 2))) == 1.0
 
 
 def test_a_narrow_prior_holds_a_coefficient_where_it_is():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,12 +17,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, assert_all_finite, validate_data
 
 from cavity import schemes
+from cavity.correlated import CorrelatedGaussian
 from cavity.estimators._design import rows_of_weight
 from cavity.estimators._frame import Frame, completed_basis, principal_basis
-from cavity.estimators._posteriors import Posteriors
-from cavity.estimators._prior import build_prior, choose_variance
+from cavity.estimators._posteriors import WIDEST_COVARIANCE, Posteriors
+from cavity.estimators._prior import build_prior, choose_variance, typical_variance
 from cavity.factors import LinearBatches, canonical, checked_batch_size
 from cavity.fitting import fit, make_settings
+from cavity.full import FullResult, fit_full
+from cavity.full_stream import FullStream
 from cavity.gaussian import FactorialGaussian
 from cavity.linear import REFUSALS, why_not
 from cavity.losses import Loss
@@ -46,6 +51,7 @@ class LinearEP(Posteriors):
     prior_variance: Any
     prior_mean: Any
     basis: Any
+    covariance: str
     init: str
     fit_intercept: bool
     intercept_prior_variance: float
@@ -87,15 +93,18 @@ class LinearEP(Posteriors):
         """Fit one posterior for every row of ``targets`` and keep them."""
         X, targets, weights = rows_of_weight(checked_rows(X), targets, weights)
 
-        def runs(frame: Frame) -> list[Result]:
+        run = self._run_full if self._has_full_covariance() else self._run
+
+        def runs(frame: Frame) -> Sequence[Result | FullResult]:
             rows, prior = frame.rows(X), frame.inner_prior
-            return [self._run(loss, rows, t, weights, prior, k) for k, t in enumerate(targets)]
+            return [run(loss, rows, t, weights, prior, k) for k, t in enumerate(targets)]
 
         variance = self.prior_variance
         if isinstance(variance, str):
             if variance != "evidence":
                 raise ValueError(f"prior_variance must be a number, one a feature, or 'evidence', got {variance!r}")
-            variance = choose_variance(lambda v: sum(r.log_evidence for r in runs(self._frame_for(X, v))))
+            start = typical_variance(X)
+            variance = choose_variance(lambda v: sum(r.log_evidence for r in runs(self._frame_for(X, v))), start)
         frame = self._frame_for(X, variance)
         results = runs(frame)
         if any(why is Refusal.NONFINITE for r in results for _, why in r.trace.refusals):
@@ -131,23 +140,65 @@ class LinearEP(Posteriors):
             progress=bool(self.verbose),
         )
 
-    def _start(self, k: int, factors: LinearBatches) -> Any:
-        """Sites of the fit before, if they are wanted and fit; else those at the mode, if wanted."""
+    def _run_full(
+        self, loss: Loss, X: Any, targets: FloatArray, weights: FloatArray | None, prior: FactorialGaussian, k: int
+    ) -> FullResult:
+        """Run EP with a full covariance on one linear predictor."""
+        factors = LinearBatches.unchecked(loss, X, np.ascontiguousarray(targets), self.batch_size, weights)
+        return fit_full(
+            factors,
+            prior,
+            loops=self.loops,
+            beta=self.beta,
+            damping=self.damping,
+            tol=self.tol,
+            start=self._start_by_name(),
+        )
+
+    def _has_full_covariance(self) -> bool:
+        """Whether a full covariance is asked for, with nothing that goes against it."""
+        if self.covariance not in ("diagonal", "full"):
+            raise ValueError(f"covariance must be 'diagonal' or 'full', got {self.covariance!r}")
+        if self.covariance == "diagonal":
+            return False
+        if not isinstance(schemes.resolve(self.scheme), schemes.ExactProjection):
+            raise ValueError(f"covariance='full' has exact moments only: leave scheme at 'exact', got {self.scheme!r}")
+        if not isinstance(self.beta, Real) or self.power != 1.0:
+            raise ValueError(
+                "covariance='full' needs one number for beta, and power=1, "
+                f"got beta={self.beta!r} and power={self.power!r}"
+            )
+        return True
+
+    def _start_by_name(self) -> Literal["mode"] | None:
+        """Where a fit starts that has no sites yet."""
         if self.init not in ("mode", "prior"):
             raise ValueError(f"init must be 'mode' or 'prior', got {self.init!r}")
+        return "mode" if self.init == "mode" else None
+
+    def _start(self, k: int, factors: LinearBatches) -> Any:
+        """Sites of the fit before, if they are wanted and fit; else those at the mode, if wanted."""
+        named = self._start_by_name()
         if self.loops == 1:
             return None
         sites = getattr(self, "_sites", None)
         sites = sites if sites and k < len(sites) else None
         if self.warm_start and sites and len(sites[k]) == len(factors) and self._posteriors[0].dim == factors.dim:
             return sites[k]
-        return "mode" if self.init == "mode" else None
+        return named
 
     def _frame_for(self, X: Any, variance: Any) -> Frame:
         """Prior and basis for rows, checked before."""
         d, intercept = X.shape[1], bool(self.fit_intercept)
         prior = build_prior(d, self.prior_mean, variance, self.intercept_prior_variance if intercept else None)
         basis = self.basis
+        if self.covariance == "full":
+            if prior.dim > WIDEST_COVARIANCE:
+                raise ValueError(
+                    f"covariance='full' takes dim² numbers and as many operations a row: at most {WIDEST_COVARIANCE} "
+                    f"columns, got {prior.dim}; leave covariance at 'diagonal'"
+                )
+            return Frame(d, intercept, prior)
         if basis is None:
             return Frame(d, intercept, prior)
         if isinstance(basis, str):
@@ -161,15 +212,24 @@ class LinearEP(Posteriors):
     # Streams.
 
     def _begin_stream(self, X: Any, count: int, loss: Loss) -> None:
-        """Stand at the prior, before any row; the first rows decide on the basis."""
+        """Stand at the prior, before any row; where the posterior is a product, the first rows decide on its basis."""
         if isinstance(self.prior_variance, str):
             raise ValueError(
                 "prior_variance='evidence' needs all data at once: call fit first, or give partial_fit a number"
             )
         self._forget_all()
         self.prior_variance_, self._loss = self.prior_variance, loss
-        self._frame = self._frame_for(X, self.prior_variance)
-        self._posteriors = (self._frame.inner_prior,) * count
+        with_covariance = self._has_full_covariance()
+        if not with_covariance and self._streams_by_default() and not sparse.issparse(X) and X.shape[1] <= WIDEST:
+            width, spread = X.shape[1], self.intercept_prior_variance if self.fit_intercept else None
+            self._frame = Frame(
+                width, bool(self.fit_intercept), build_prior(width, self.prior_mean, self.prior_variance, spread)
+            )
+            with_covariance = True
+        else:
+            self._frame = self._frame_for(X, self.prior_variance)
+        prior = self._frame.inner_prior
+        self._posteriors = ((CorrelatedGaussian.of(prior) if with_covariance else prior),) * count
         self.n_iter_ = 1
 
     def _take(self, X: Any, targets: FloatArray, weights: FloatArray | None, forget: float) -> None:
@@ -178,9 +238,9 @@ class LinearEP(Posteriors):
             raise ValueError(f"forget must lie in [0, 1), the share of what was learned that is given up, got {forget}")
         batch_size = checked_batch_size(self.batch_size)
         X, targets, weights = rows_of_weight(X, targets, weights)
+        streams = self._streams = [s.fork() for s in getattr(self, "_streams", None) or self._open_streams()]
         X = self._frame.rows(X, getattr(self, "_padded", None))
         self._padded = X if self._frame.intercept else None
-        streams = getattr(self, "_streams", None) or self._open_streams()
         refused: Counter[Refusal] = Counter()
         for k, stream in enumerate(streams):
             if forget:
@@ -191,13 +251,19 @@ class LinearEP(Posteriors):
                 refused.update(REFUSALS[int(o)] for o in outcomes if o in REFUSALS)
         self._note_refusals(refused)
 
-    def _open_streams(self) -> list[Stream]:
+    def _open_streams(self) -> Sequence[Stream | FullStream]:
         settings = make_settings(1, "none", self.beta, self.power, self.damping, "cyclic", 0, "keep", self.tol, count=1)
+        if self._streams_covariances():
+            # What is known is written out in the user's columns, in which no basis is needed any more.
+            posteriors = tuple(self._frame.opened(posterior) for posterior in self._posteriors)
+            self._posteriors, self._frame = posteriors, replace(self._frame, basis=None)
+            beta = settings.temperature.beta(0)
+            return [FullStream(self._loss, posterior, beta=beta) for posterior in posteriors]
         scheme = schemes.resolve(self.scheme)
         reason = why_not(self._loss, scheme, settings)
         if reason:
             raise ValueError(f"partial_fit needs a compiled form: {reason}; fit works without one")
-        self._streams = [
+        return [
             Stream(
                 self._loss,
                 scheme,
@@ -208,8 +274,19 @@ class LinearEP(Posteriors):
                 damping=settings.damping,
             )
             for posterior in self._posteriors
+            if isinstance(posterior, FactorialGaussian)
         ]
-        return self._streams
+
+    def _streams_covariances(self) -> bool:
+        """Whether a stream keeps a full covariance: one that does goes on so, and by default all in a basis of ours."""
+        if self._has_full_covariance() or isinstance(self._posteriors[0], CorrelatedGaussian):
+            return True
+        return self._frame.basis is not None and self._streams_by_default()
+
+    def _streams_by_default(self) -> bool:
+        """Whether nothing was asked for that only a product of Gaussians has."""
+        named = isinstance(self.basis, str) and self.basis == "auto" and self.scheme == "exact"
+        return bool(named and self.damping == self.power == 1.0)
 
     def _note_refusals(self, refused: Counter[Refusal]) -> None:
         before: Counter[Refusal] = getattr(self, "_refused", None) or Counter()

@@ -52,6 +52,10 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         deviations; coefficients, deviations, draws and predictions come back in the columns given. ``"pca"`` takes the
         principal directions of the data, for `partial_fit` those of its first rows, at the cost of a product X'X, a
         turned copy of X and O(n_features²) a row thereafter; ``"auto"`` does so for dense data of at most 500 columns.
+    covariance : {"diagonal", "full"}, default="diagonal"
+        ``"diagonal"``: a product, in the basis. ``"full"``: a full covariance, by exact moments and a site for every
+        row, at most 5000 columns wide, at O(n_features²) a row and loop; `basis`, `batch_size`, `safeguards`,
+        `shuffle` and `warm_start` are then without effect on `fit`.
     init : {"mode", "prior"}, default="mode"
         Where `fit` starts with more than one loop: at the minimum of prior and losses, which is found first, or at the
         prior, as the paper does. A single pass and `partial_fit` start at the prior.
@@ -82,8 +86,10 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         Posterior means and standard deviations.
     intercept_, intercept_std_ : ndarray of shape (1,) or (n_classes,)
         The same of the intercepts.
+    covariance_ : ndarray of shape (1, n, n) or (n_classes, n, n)
+        Posterior covariances of the n coefficients, those of the intercept last.
     posterior_ : tuple of FactorialGaussian
-        The posteriors themselves, the intercept last.
+        The posteriors themselves, the intercept last; where there is a basis, in the coordinates of the basis.
     classes_ : ndarray
         Labels seen.
     n_features_in_, feature_names_in_
@@ -120,6 +126,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         prior_variance: Any = 25.0,
         prior_mean: Any = 0.0,
         basis: Any = "auto",
+        covariance: str = "diagonal",
         init: str = "mode",
         fit_intercept: bool = True,
         intercept_prior_variance: float = 100.0,
@@ -141,6 +148,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         self.prior_variance = prior_variance
         self.prior_mean = prior_mean
         self.basis = basis
+        self.covariance = covariance
         self.init = init
         self.fit_intercept = fit_intercept
         self.intercept_prior_variance = intercept_prior_variance
@@ -192,7 +200,12 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     ) -> Self:
         """Take in rows of a stream: the posterior so far is their prior, and no site is kept.
 
-        Feeding mini-batches one by one equals a single pass of `fit` over them, ``loops=1`` and ``shuffle=False``.
+        By default, ``basis="auto"`` with ``scheme="exact"``, a stream that begins with dense rows of at most 500
+        columns keeps a full covariance: the rows of a call are settled at their joint mode, a hundred at a time (or
+        ``batch_size``, if larger), at O(n_features²) a row, and O(n_features³) a call that forgets. On ordinary columns
+        with a wide prior no product of Gaussians gets near the minimum in one pass; this does. All else is a product of
+        Gaussians, and then feeding mini-batches one by one equals a single pass of `fit` over them, ``loops=1`` and
+        ``shuffle=False``.
 
         Parameters
         ----------

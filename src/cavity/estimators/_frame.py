@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.linalg.blas import dsyrk
 
+from cavity.correlated import CorrelatedGaussian
 from cavity.estimators._design import squared, with_intercept
 from cavity.gaussian import FactorialGaussian
 
 FloatArray = NDArray[np.float64]
+Posterior = FactorialGaussian | CorrelatedGaussian
 
 # Rows turned at a time, so that they are still in the cache when they are written.
 _BLOCK = 1024
@@ -64,28 +67,38 @@ class Frame:
                 block += turn[self.features]
         return turned
 
-    def mean(self, posterior: FactorialGaussian) -> FloatArray:
+    def mean(self, posterior: Posterior) -> FloatArray:
         """Posterior means in the user's coordinates."""
         return posterior.mean if self.basis is None else self._turn() @ posterior.mean
 
-    def variance(self, posterior: FactorialGaussian) -> FloatArray:
+    def variance(self, posterior: Posterior) -> FloatArray:
         """Posterior variances in the user's coordinates."""
-        return posterior.variance if self.basis is None else np.square(self._turn()) @ posterior.variance
+        return posterior.variance if self.basis is None else posterior.spread_along(self._turn())
 
-    def draws(self, posterior: FactorialGaussian, noise: FloatArray) -> FloatArray:
+    def covariance(self, posterior: Posterior) -> FloatArray:
+        """Posterior covariances in the user's coordinates."""
+        return self.opened(posterior).covariance
+
+    def draws(self, posterior: Posterior, noise: FloatArray) -> FloatArray:
         """Draws in the user's coordinates from standard normal numbers, a draw a row."""
-        inner = posterior.mean + noise * posterior.std
+        inner = posterior.draws(noise)
         return inner if self.basis is None else inner @ self._turn().T
 
-    def latent(self, X: Any, posterior: FactorialGaussian) -> tuple[FloatArray, FloatArray]:
+    def latent(self, X: Any, posterior: Posterior) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the linear predictor at rows."""
-        m, v, d = posterior.mean, posterior.variance, self.features
-        if self.basis is not None:
+        if self.basis is not None or isinstance(posterior, CorrelatedGaussian):
             rows = self.rows(X)
-            return rows @ m, np.square(rows) @ v
+            return rows @ posterior.mean, posterior.spread_along(rows)
+        m, v, d = posterior.mean, posterior.variance, self.features
         mean = np.asarray(X @ m[:d], dtype=np.float64) + (m[d] if self.intercept else 0.0)
         variance = np.asarray(squared(X) @ v[:d], dtype=np.float64) + (v[d] if self.intercept else 0.0)
         return mean, variance
+
+    def opened(self, posterior: Posterior) -> CorrelatedGaussian:
+        """Give a posterior in the user's coordinates, its covariance written out."""
+        if isinstance(posterior, CorrelatedGaussian):
+            return posterior
+        return CorrelatedGaussian.of(posterior, None if self.basis is None else self._turn())
 
     def _turn(self) -> FloatArray:
         """Return the matrix from inner to the user's coordinates."""
@@ -101,11 +114,12 @@ def principal_basis(X: Any, prior: FactorialGaussian, intercept: bool) -> FloatA
     eigenvalue problem, O(n d² + d³).
     """
     std = prior.std
-    gram = np.zeros((std.size, std.size))
+    gram = np.zeros((std.size, std.size), order="F")
     for i in range(0, X.shape[0], _BLOCK):
         rows = with_intercept(X[i : i + _BLOCK]) if intercept else X[i : i + _BLOCK]
         rows = rows.toarray() if sparse.issparse(rows) else np.asarray(rows, dtype=np.float64)
-        gram += rows.T @ rows
+        gram = dsyrk(1.0, rows.T, beta=1.0, c=gram, overwrite_c=True)
+    gram = np.triu(gram) + np.triu(gram, 1).T
     gram *= std[:, None] * std
     scale = np.max(np.diag(gram), initial=0.0)
     if not 0.0 < scale < np.inf or not np.all(np.isfinite(gram)):

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cavity.estimators._frame import Frame
+from cavity.correlated import CorrelatedGaussian
+from cavity.estimators._frame import Frame, Posterior
 from cavity.gaussian import FactorialGaussian
 from cavity.result import Refusal, Status, Trace
 
@@ -42,16 +43,20 @@ def unpacked(state: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _pack_gaussians(gaussians: Sequence[FactorialGaussian]) -> dict[str, Any]:
-    return {
-        "log_scale": np.array([g.log_scale for g in gaussians]),
-        "shift": np.array([g.shift for g in gaussians]),
-        "precision": np.array([g.precision for g in gaussians]),
-    }
+# Numbers that make up a Gaussian, by its kind.
+_FACTORIAL, _CORRELATED = ("log_scale", "shift", "precision"), ("mean", "root", "log_mass")
 
 
-def _unpack_gaussians(parts: dict[str, Any]) -> tuple[FactorialGaussian, ...]:
-    rows = zip(parts["log_scale"], parts["shift"], parts["precision"], strict=True)
+def _pack_gaussians(gaussians: Sequence[Posterior]) -> dict[str, Any]:
+    names = _CORRELATED if isinstance(gaussians[0], CorrelatedGaussian) else _FACTORIAL
+    return {name: np.array([getattr(g, name) for g in gaussians]) for name in names}
+
+
+def _unpack_gaussians(parts: dict[str, Any]) -> tuple[Any, ...]:
+    if "root" in parts:
+        rows = zip(*(parts[name] for name in _CORRELATED), strict=True)
+        return tuple(CorrelatedGaussian(m, root, float(log_mass)) for m, root, log_mass in rows)
+    rows = zip(*(parts[name] for name in _FACTORIAL), strict=True)
     return tuple(FactorialGaussian(float(s), r, p) for s, r, p in rows)
 
 

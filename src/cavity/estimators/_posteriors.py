@@ -12,7 +12,8 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags, check_random_state
 
-from cavity.estimators._frame import Frame
+from cavity.correlated import CorrelatedGaussian
+from cavity.estimators._frame import Frame, Posterior
 from cavity.estimators._packing import packed, unpacked
 from cavity.estimators._table import coefficient_table
 from cavity.gaussian import FactorialGaussian
@@ -22,6 +23,8 @@ from cavity.schedules import resolve_beta
 
 FloatArray = NDArray[np.float64]
 
+# Columns up to which a whole covariance is given.
+WIDEST_COVARIANCE = 5000
 # What can be rebuilt from the rest.
 _TRANSIENT = ("_streams", "_padded", "_sites")
 
@@ -37,11 +40,16 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
     tol: float
     beta: Any
     _frame: Frame
+    _posteriors: tuple[Posterior, ...]
     _loss: Loss
 
     @property
-    def posterior_(self) -> tuple[FactorialGaussian, ...]:
-        """Posterior of every linear predictor, the intercept last: one, or one a class if there are more than two."""
+    def posterior_(self) -> tuple[Posterior, ...]:
+        """Posterior of every linear predictor, the intercept last: one, or one a class if there are more than two.
+
+        A `FactorialGaussian`; or, with ``covariance="full"`` and after `partial_fit` with its defaults, a
+        `cavity.correlated.CorrelatedGaussian`, the moments of which have the same names.
+        """
         streams = getattr(self, "_streams", None)
         if streams is not None:
             return tuple(stream.posterior for stream in streams)
@@ -66,6 +74,17 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
     def intercept_std_(self) -> Any:
         """Posterior standard deviation of the intercept; zero without one."""
         return self._public(self._intercepts(self._stds()))
+
+    @property
+    def covariance_(self) -> Any:
+        """Posterior covariances of coefficients and intercept, the intercept last."""
+        posterior = self.posterior_
+        if posterior[0].dim > WIDEST_COVARIANCE:
+            raise ValueError(
+                f"covariance_ holds dim² numbers: at most {WIDEST_COVARIANCE} columns, got {posterior[0].dim}; "
+                "coef_std_ has the standard deviations, sample_coef draws"
+            )
+        return self._public(np.array([self._frame.covariance(p) for p in posterior]))
 
     @property
     def log_evidence_(self) -> float:
@@ -141,7 +160,7 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
         """
         self._check_mergeable(other)
         prior = self._frame.inner_prior
-        merged = tuple(a * b / prior for a, b in zip(self.posterior_, other.posterior_, strict=True))
+        merged = tuple(_product(a, b, prior) for a, b in zip(self.posterior_, other.posterior_, strict=True))
         if not all(p.is_proper for p in merged):
             raise ValueError("the product of the two posteriors is not proper: train with power or damping below one")
         result = copy.copy(self)
@@ -232,6 +251,14 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
     def _public(self, values: FloatArray) -> Any:
         """One linear predictor a row, as scikit-learn's classifiers have it."""
         return values
+
+
+def _product(a: Posterior, b: Posterior, prior: FactorialGaussian) -> Posterior:
+    """Multiply what two models know, the prior counted once."""
+    if isinstance(a, FactorialGaussian) and isinstance(b, FactorialGaussian):
+        return a * b / prior
+    one, other, base = (g if isinstance(g, CorrelatedGaussian) else CorrelatedGaussian.of(g) for g in (a, b, prior))
+    return one * other / base
 
 
 def _same(a: FloatArray | None, b: FloatArray | None) -> bool:

@@ -46,9 +46,9 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         Whether the targets are shifted and scaled to mean zero and variance one inside; the prior then speaks of
         coefficients in units of the standard deviation of y, and predictions do not depend on the units of y. Not for
         ``loss="poisson"``. `partial_fit` takes mean and variance from its first call.
-    scheme, batch_size, loops, tol, prior_variance, prior_mean, basis, init, fit_intercept, intercept_prior_variance
+    scheme, batch_size, loops, tol, prior_variance, prior_mean, basis, covariance, init, fit_intercept
         As in `EPClassifier`.
-    beta, damping, power, safeguards, shuffle, random_state, warm_start, verbose
+    intercept_prior_variance, beta, damping, power, safeguards, shuffle, random_state, warm_start, verbose
         As in `EPClassifier`.
 
     Attributes
@@ -57,6 +57,8 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         Posterior means and standard deviations.
     intercept_, intercept_std_ : float
         The same of the intercept.
+    covariance_ : ndarray of shape (n, n)
+        Posterior covariances of the n coefficients, that of the intercept last.
     scale_ : float
         Scale of the noise used.
     posterior_ : tuple of one FactorialGaussian
@@ -88,6 +90,7 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         prior_variance: Any = 25.0,
         prior_mean: Any = 0.0,
         basis: Any = "auto",
+        covariance: str = "diagonal",
         init: str = "mode",
         fit_intercept: bool = True,
         intercept_prior_variance: float = 100.0,
@@ -112,6 +115,7 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         self.prior_variance = prior_variance
         self.prior_mean = prior_mean
         self.basis = basis
+        self.covariance = covariance
         self.init = init
         self.fit_intercept = fit_intercept
         self.intercept_prior_variance = intercept_prior_variance
@@ -167,8 +171,8 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, forget: float = 0.0) -> Self:
         """Take in rows of a stream: the posterior so far is their prior, and no site is kept.
 
-        With ``scale`` a number and ``normalize_y=False``, feeding mini-batches one by one equals a single pass of `fit`
-        over them, ``loops=1`` and ``shuffle=False``; otherwise the first rows decide on scale and normalisation.
+        By default with a full covariance, as in `EPClassifier.partial_fit`; exact for the squared loss. The first rows
+        decide on scale and normalisation, unless ``scale`` is a number and ``normalize_y=False``.
 
         Parameters
         ----------
@@ -262,6 +266,11 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
     def intercept_std_(self) -> float:
         """Posterior standard deviation of the intercept."""
         return float(super().intercept_std_ * self.y_scale_)
+
+    @property
+    def covariance_(self) -> Any:
+        """Posterior covariances of coefficients and intercept, the intercept last."""
+        return super().covariance_ * self.y_scale_**2
 
     @property
     def scale_(self) -> float:
