@@ -14,7 +14,7 @@ from cavity.experiments.experiment import Settings
 
 # As in conftest.
 DATA = ("haberman", "bank")
-FIGURES = ("fig1", "fig2", "fig3", "closedform")
+FIGURES = ("fig1", "fig2", "fig3", "closedform", "posterior")
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_the_page_shows_everything(report):
     text = (report / "index.html").read_text()
     page = Page(text)
     assert set(EXPERIMENTS) <= page.ids
-    assert len(page.alts) == 1 + 3 + 3 + 4
+    assert len(page.alts) == 1 + 3 + 3 + 4 + 9
     assert all(len(alt) > 60 for alt in page.alts)
     assert "This is a quick run" in text
     assert "cavity/f" in text or "cavity divided by factor" in text

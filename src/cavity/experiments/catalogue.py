@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cavity.experiments import claims, closedform, fig1, fig2, fig3, minima, table1
+from cavity.experiments import claims, closedform, fig1, fig2, fig3, minima, posterior, table1
 from cavity.experiments.experiment import Experiment
 
-_ALL = (fig1, minima, fig2, fig3, table1, closedform, claims)
+_ALL = (fig1, minima, fig2, fig3, table1, closedform, posterior, claims)
 
 EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in _ALL}

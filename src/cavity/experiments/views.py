@@ -10,6 +10,7 @@ from cavity.experiments.claim import FAILS, HOLDS, ONLY_SLOPE, UNKNOWN, percent
 from cavity.experiments.experiment import Json
 from cavity.experiments.minima import METHODS, lookup
 from cavity.experiments.panels import LABELS, STYLES, WIDTHS
+from cavity.experiments.posterior_panels import NAMES
 from cavity.experiments.problems import LOSS_TITLES, PAPER_SCHEMES, TITLES
 
 Results = Mapping[str, Json]
@@ -50,6 +51,8 @@ def findings(results: Results) -> list[str]:
             f"power {slopes['closed']:.1f}, where that of Newton’s method grows as d to the power "
             f"{slopes['newton']:.1f}. On the paper’s data {_agreement(results['closedform'])}."
         )
+    if results.get("posterior", {}).get("cells"):
+        told.append(_posterior_finding(results["posterior"]))
     if "minima" in results:
         short = [
             (cell["paper"]["cost"] / cell["best"]["cost"] - 1.0, cell)
@@ -71,6 +74,21 @@ def findings(results: Results) -> list[str]:
             "its own program and machine."
         )
     return told
+
+
+def _posterior_finding(results: Json) -> str:
+    """Tell how near a product of Gaussians comes, in two bases."""
+
+    def span(name: str, key: str) -> str:
+        values = [cell["fits"][name][key] for cell in results["cells"]]
+        return f"{min(values):.2f} to {max(values):.2f}"
+
+    return (
+        "On columns of unit variance, posterior means of exact projection in the basis of the data lie "
+        f"{span('exact_pca', 'dm_sampled')} standard deviations from those of sampling, and deviations are "
+        f"{span('exact_pca', 'sdr_sampled')} times as large; in the columns’ own coordinates it is "
+        f"{span('exact', 'dm_sampled')}, and {span('exact', 'sdr_sampled')}."
+    )
 
 
 def claim_rows(group: Json) -> list[Json]:
@@ -149,6 +167,72 @@ def scaling_rows(results: Json) -> list[Json]:
         {"d": row["d"], **{n: "–" if row[n] is None else milliseconds(row[n]) for n in names}}
         for row in results["scaling"]
     ]
+
+
+def case_title(cell: Json) -> str:
+    """Name of a data set and a loss."""
+    return f"{TITLES[cell['data']]}, {LOSS_TITLES[cell['loss']]} loss"
+
+
+def posterior_groups(results: Json) -> list[Json]:
+    """One group for every small cell, a row a way of fitting."""
+
+    def measures(fit: Json, reference: str) -> str:
+        return f"{_two(fit[f'dm_{reference}'])}, {_two(fit[f'sdr_{reference}'])}"
+
+    return [
+        {
+            "title": f"{TITLES[cell['data']]}, {LOSS_TITLES[cell['loss']]}",
+            "draws": f"{cell['sampling']['effective_size']:,.0f} draws, R̂ {cell['sampling']['r_hat']:.2f}",
+            "rows": [
+                {
+                    "way": NAMES[name],
+                    "cost": number(fit["cost"]),
+                    "loops": fit["loops"],
+                    "full": "–" if name == "full" else measures(fit, "full"),
+                    "sampled": measures(fit, "sampled"),
+                }
+                for name, fit in cell["fits"].items()
+            ],
+        }
+        for cell in results["cells"]
+    ]
+
+
+def site_rows(results: Json) -> list[Json]:
+    """Distances of the sites of every scheme, one row a small cell."""
+    return [
+        {
+            "set": TITLES[cell["data"]],
+            "loss": LOSS_TITLES[cell["loss"]],
+            "cells": [
+                (name.upper(), f"{_two(s['slope'])}, {_two(s['precision'])}") for name, s in cell["sites"].items()
+            ],
+        }
+        for cell in results["cells"]
+    ]
+
+
+def large_rows(results: Json) -> list[Json]:
+    """One row for every large cell."""
+    return [
+        {
+            "set": TITLES[cell["data"]],
+            "loss": LOSS_TITLES[cell["loss"]],
+            "cost": number(cell["cost"]),
+            "full_cost": number(cell["full_cost"]),
+            "difference": f"{100.0 * (cell['cost'] / cell['full_cost'] - 1.0):+.3f} %",
+            "dm": _two(cell["dm"]),
+            "sdr": _two(cell["sdr"]),
+            "status": cell["full_status"].replace("_", " ").lower(),
+        }
+        for cell in results["large"]
+    ]
+
+
+def _two(value: float | None) -> str:
+    """Write a measure with two digits after the point, and large ones short."""
+    return "–" if value is None else f"{value:.2f}" if abs(value) < 100.0 else f"{value:.0e}"
 
 
 def legend(names: tuple[str, ...]) -> list[Json]:

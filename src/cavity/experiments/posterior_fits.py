@@ -1,0 +1,176 @@
+"""One posterior in many ways: by the estimators, as the paper had it, with a full covariance, and by sampling.
+
+All of them see the same matrix, the constant column included, and the same prior, so that they can be compared.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+import cavity
+from cavity import datasets
+from cavity.experiments import mcmc
+from cavity.experiments.problems import LARGE, LOSS_TITLES, LOSSES, PRIOR_VARIANCE, QUICK_ROWS, TITLES
+from cavity.factors import LinearBatches
+from cavity.full import FullResult, fit_full
+from cavity.gaussian import FactorialGaussian
+from cavity.mode import find_mode
+
+FloatArray = NDArray[np.float64]
+
+BATCH_SIZE = 10
+_ROW_SEED = 0
+# Loops of EP with a full covariance, which settles in fewer but for losses that are not convex.
+_FULL_LOOPS = 50
+
+
+class Marginals(Protocol):
+    """Anything with means and standard deviations of the coordinates."""
+
+    @property
+    def mean(self) -> FloatArray:
+        """Means."""
+
+    @property
+    def std(self) -> FloatArray:
+        """Standard deviations."""
+
+
+class Fit(NamedTuple):
+    """What a way of fitting came to, in the columns of the problem."""
+
+    mean: FloatArray
+    std: FloatArray
+    loops: int
+    status: str
+
+    @property
+    def is_proper(self) -> bool:
+        """Whether all means and deviations are finite, and the deviations positive."""
+        return bool(np.all(np.isfinite(self.mean)) and np.all(np.isfinite(self.std)) and np.all(self.std > 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One data set under one loss, its rows shuffled once.
+
+    Parameters
+    ----------
+    data, loss
+        Names, as in `problems`.
+    scale
+        ``"std"``: columns of unit variance. ``"norm"``: columns of norm one, as the paper had them.
+    quick
+        Whether to see but the first rows of a large set.
+    """
+
+    data: str
+    loss: str
+    scale: str = "std"
+    quick: bool = False
+
+    @property
+    def loops(self) -> int:
+        """Most loops allowed."""
+        return 5 if self.data in LARGE else 15
+
+    @property
+    def title(self) -> str:
+        """Name for people."""
+        return f"{TITLES[self.data]}, {LOSS_TITLES[self.loss]}"
+
+    @property
+    def rows(self) -> tuple[FloatArray, FloatArray]:
+        """Matrix and labels."""
+        return _rows(self.data, self.scale, self.quick)
+
+    def batches(self, size: int = BATCH_SIZE) -> LinearBatches:
+        """Cut the rows into mini-batches."""
+        X, y = self.rows
+        return LinearBatches(LOSSES[self.loss], X, y, size)
+
+    def prior(self) -> FactorialGaussian:
+        """Build the prior of mean zero and variance 25, the same for the constant."""
+        return FactorialGaussian.from_moments(np.zeros(self.rows[0].shape[1]), PRIOR_VARIANCE)
+
+    def cost(self, point: FloatArray) -> float:
+        """Sum of the losses at a point, and the prior's term."""
+        with np.errstate(all="ignore"):
+            return float(self.batches().cost(point) + point @ point / (2.0 * PRIOR_VARIANCE))
+
+
+def distance_of_means(ours: Marginals, reference: Marginals) -> float:
+    """Root mean square distance of the means, in standard deviations of the reference: dm."""
+    with np.errstate(all="ignore"):
+        return float(np.sqrt(np.mean(((ours.mean - reference.mean) / reference.std) ** 2)))
+
+
+def ratio_of_deviations(ours: Marginals, reference: Marginals) -> float:
+    """Median ratio of standard deviations to those of the reference: sdr."""
+    return float(np.median(ours.std / reference.std))
+
+
+def estimator(case: Case, **options: Any) -> cavity.EPClassifier:
+    """Build the classifier for a case; options as its own, over defaults with the basis and the start at the mode.
+
+    The constant is a column of the matrix, with the prior of all others, and no intercept is added.
+    """
+    chosen = {"basis": "pca", "init": "mode", "loops": case.loops, "batch_size": BATCH_SIZE, **options}
+    return cavity.EPClassifier(
+        LOSSES[case.loss], prior_variance=PRIOR_VARIANCE, fit_intercept=False, random_state=0, **chosen
+    )
+
+
+def by_estimator(case: Case, **options: Any) -> Fit:
+    """Fit `EPClassifier`; that it did not settle in the loops allowed is told by the status alone."""
+    model = estimator(case, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(*case.rows)
+    return Fit(model.coef_[0], model.coef_std_[0], model.n_iter_, model.status_.name)
+
+
+def curvature_basis(case: Case) -> FloatArray:
+    """Principal directions of the rows weighted by the curvatures of their losses at the mode: the Hessian's."""
+    X, curvatures = case.rows[0], find_mode(case.batches(), case.prior()).curvatures
+    weighted = np.maximum(curvatures, 0.0)[:, None] * X
+    return np.ascontiguousarray(np.linalg.eigh(weighted.T @ X)[1][:, ::-1])
+
+
+def as_in_the_paper(case: Case, scheme: str) -> Fit:
+    """Run a scheme from the prior in the case's own columns, sites floored and nothing guarded."""
+    result = cavity.fit(
+        case.batches(),
+        case.prior(),
+        scheme,
+        loops=case.loops,
+        negative="floor",
+        tol=0.0,
+        compiled=False if case.quick else None,
+    )
+    return Fit(result.mean, result.std, len(result.trace.changes), result.status.name)
+
+
+def by_full_covariance(case: Case, loops: int = _FULL_LOOPS) -> FullResult:
+    """Run EP with a full covariance."""
+    return fit_full(case.batches(), case.prior(), loops=loops)
+
+
+def by_sampling(case: Case, full: FullResult, chains: int, draws: int) -> mcmc.Draws:
+    """Sample the posterior itself."""
+    return mcmc.sample(case.batches(), case.prior(), full.mean, full.covariance, chains=chains, draws=draws)
+
+
+@lru_cache(maxsize=2 * len(TITLES))
+def _rows(data: str, scale: str, quick: bool) -> tuple[FloatArray, FloatArray]:
+    loaded = datasets.paper(data, scale=scale)
+    order = np.random.default_rng(_ROW_SEED).permutation(len(loaded.y))
+    order = order[:QUICK_ROWS] if quick and data in LARGE else order
+    return np.ascontiguousarray(loaded.X[order]), loaded.y[order]
