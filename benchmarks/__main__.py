@@ -13,10 +13,34 @@ from pathlib import Path
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ[_name] = "1"
 
-from benchmarks import estimators, first_use, peers, speed, table1  # noqa: E402
+from benchmarks import (  # noqa: E402
+    calibration,
+    estimators,
+    first_use,
+    minimize,
+    peers,
+    posterior,
+    recentred,
+    sparse,
+    speed,
+    streams,
+    table1,
+)
 from benchmarks.timing import Row, markdown  # noqa: E402
 
-PARTS = ("speed", "first_use", "estimators", "table1", "peers")
+PARTS = (
+    "speed",
+    "first_use",
+    "estimators",
+    "table1",
+    "peers",
+    "posterior",
+    "sparse",
+    "calibration",
+    "minimize",
+    "recentred",
+    "streams",
+)
 
 
 def main() -> int:
@@ -38,9 +62,11 @@ def main() -> int:
         missed += report_bars("first_use", [*first_use.first_use(), *first_use.memory()], options.out)
     if "estimators" in chosen:
         missed += report_bars("estimators", estimators.wrappers(3 if options.quick else 20), options.out)
-        report_calibration(estimators.calibration(options.quick), options.out)
     if "table1" in chosen:
         table1.report(options.out, options.quick)
+    for part in (posterior, sparse, calibration, minimize, recentred, streams):
+        if (name := part.__name__.rpartition(".")[2]) in chosen:
+            missed += report_measures(name, *part.measure(options.quick), options.out)
     if "peers" in chosen:
         report_peers(
             [o for name in ("bank", "census") for o in peers.compare(name, 1 if options.quick else 5)], options.out
@@ -67,11 +93,13 @@ def report_bars(name: str, rows: list[Row], out: Path) -> int:
     return sum(not row.met for row in rows)
 
 
-def report_calibration(rows: list[tuple[str, ...]], out: Path) -> None:
-    """Print and save how good probabilities are."""
-    table = markdown(("data", "model", "log loss", "calibration error"), rows)
-    print(f"{table}\n")
-    (out / "calibration.md").write_text(f"{machine()}\n\n{table}\n")
+def report_measures(name: str, rows: list[Row], tables: dict[str, str], out: Path) -> int:
+    """Print and save bars and the tables behind them; return how many were missed."""
+    missed = report_bars(name, rows, out)
+    for title, table in tables.items():
+        print(f"{table}\n")
+        (out / f"{title}.md").write_text(f"{machine()}\n\n{table}\n")
+    return missed
 
 
 def report_peers(outcomes: list[peers.Outcome], out: Path) -> None:

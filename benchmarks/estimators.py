@@ -1,14 +1,10 @@
-"""The bars on the estimators: what the wrappers add to their kernels, and how well probabilities are calibrated."""
+"""The bars on the estimators: what the wrappers add to their kernels."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 import cavity
 from benchmarks.timing import Row, best_times
@@ -84,32 +80,3 @@ def _stream_row(scheme: str, loss: str, X: Any, y: Any, repeats: int) -> Row:
         "at most 60 µs beyond its kernel",
         beyond <= 60.0,
     )
-
-
-def calibration(quick: bool) -> list[tuple[str, ...]]:
-    """Log loss and calibration error of `predict_proba`, five folds, every loss and logistic regression beside it."""
-    rows = []
-    for name in datasets.NAMES[: 3 if quick else None]:
-        design = datasets.paper(name, scale="std")
-        X, y = design.X[:, :-1], design.y
-        folds = StratifiedKFold(5, shuffle=True, random_state=0)
-        models: dict[str, Any] = {
-            loss: cavity.EPClassifier(loss, random_state=0) for loss in ("logistic", "hinge", "quasi01")
-        }
-        models["LogisticRegression"] = LogisticRegression(C=25.0, max_iter=2000)
-        for label, model in models.items():
-            p = cross_val_predict(make_pipeline(StandardScaler(), model), X, y, cv=folds, method="predict_proba")[:, 1]
-            rows.append((name, label, f"{_log_loss(y, p):.4f}", f"{expected_calibration_error(y, p):.4f}"))
-    return rows
-
-
-def _log_loss(y: Any, p: Any) -> float:
-    chosen = np.clip(np.where(y > 0.0, p, 1.0 - p), 1e-15, 1.0)
-    return float(-np.mean(np.log(chosen)))
-
-
-def expected_calibration_error(y: Any, p: Any, bins: int = 10) -> float:
-    """Mean distance of predicted probability and share, over bins of equally many rows."""
-    order = np.argsort(p, kind="stable")
-    parts = np.array_split(order, bins)
-    return float(sum(part.size * abs(np.mean(p[part]) - np.mean(y[part] > 0.0)) for part in parts) / y.size)
