@@ -6,7 +6,7 @@ from scipy import sparse
 
 from cases import gaussian_cost, standard_prior
 from cavity import LinearFactor, datasets, fit, losses
-from cavity.mode import find_mode
+from cavity.mode import find_mode, near_mode
 
 PARITY = 1e-10
 
@@ -50,6 +50,15 @@ def test_census_income_is_near_its_minimum_after_one_loop():
     prior = standard_prior(X.shape[1], 25.0)
     result = fit(factors, prior, "exact", loops=1, start="mode")
     assert factors.cost(result.mean) + result.mean @ result.mean / 50.0 == pytest.approx(10283.0, abs=1.0)
+
+
+def test_a_mode_known_before_is_not_looked_for_again():
+    factors, prior = problem(losses.Logistic()), standard_prior(4, 9.0)
+    known, found = (fit(factors, prior, "qla", loops=2, start=s) for s in (near_mode(factors, prior), "mode"))
+    np.testing.assert_array_equal(known.mean, found.mean)
+    other = near_mode(problem(losses.Logistic(), rows=30), prior)
+    with pytest.raises(ValueError, match="the mode of these factors, 4 coordinates and 40 rows, got one of 4 and 30"):
+        fit(factors, prior, "qla", start=other)
 
 
 def test_what_cannot_start_at_a_mode_says_so():

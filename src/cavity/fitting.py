@@ -14,7 +14,7 @@ from cavity import schedules, schemes
 from cavity.engine import FactorError, Negative, Settings, SiteMode, Update, run
 from cavity.factors import Factor, LinearBatches, LinearFactor
 from cavity.gaussian import FactorialGaussian
-from cavity.mode import BatchSites, find_mode, gaussians, sites_at
+from cavity.mode import BatchSites, Mode, gaussians, near_mode, sites_at
 from cavity.progress import ProgressBar
 from cavity.result import Ledger, Result
 from cavity.schedules import Order, Temperature
@@ -41,7 +41,7 @@ def fit(
     negative: Negative = "keep",
     tol: float = 1e-3,
     safeguards: bool = False,
-    start: Sequence[FactorialGaussian] | Literal["mode"] | None = None,
+    start: Sequence[FactorialGaussian] | Literal["mode"] | Mode | None = None,
     callback: Callable[[Update], object] | None = None,
     progress: bool = False,
     compiled: bool | None = None,
@@ -55,7 +55,8 @@ def fit(
     prior
         A proper `FactorialGaussian`.
     scheme
-        ``"la"``, ``"qla"``, ``"gq"``, ``"vq"``, for linear factors also ``"exact"``, or a scheme from `cavity.schemes`.
+        ``"la"``, ``"qla"``, ``"gq"``, ``"vq"``, ``"rvq"``, for linear factors also ``"exact"``, or a scheme from
+        `cavity.schemes`.
     loops
         Most loops over the factors: 20 by default, 1 with ``sites="none"``.
     sites
@@ -87,7 +88,8 @@ def fit(
     start
         Sites to start from instead of uniform ones, for ``sites="own"``. As in `Result.sites`, one a factor in its own
         coordinates; their product with the prior must be proper. Or ``"mode"``, for linear factors of one loss: the
-        second-order expansion of every factor at the minimum of prior and costs, which is found first.
+        second-order expansion of every factor at the minimum of prior and costs, which is found first; or that
+        minimum, as `cavity.mode.find_mode` gives it.
     callback
         Called with an `Update` after every visit.
     progress
@@ -129,10 +131,11 @@ def fit(
     if compiled and reason:
         raise ValueError(f"compiled=True is not possible: {reason}; leave compiled out for the plain engine")
     sites_to_start: Any = start
-    if isinstance(start, str):
+    if isinstance(start, str | Mode):
         sites_to_start = _sites_at_mode(start, factors, prior, settings)
     elif start is not None:
         _check_start(start, len(factors), settings)
+    failure: Exception | None = None
     with ProgressBar(settings.loops * len(settings.order.visits(len(factors), 0)), progress) as bar:
         if compiled is not False and not reason:
             linear = import_module("cavity.linear")
@@ -144,6 +147,8 @@ def fit(
                 if compiled:
                     raise
                 warnings.warn(f"{error}; running the plain engine, which is slower", UserWarning, stacklevel=2)
+            except Exception as error:  # of the loss: the plain engine goes the same way and tells of which factor
+                failure = error
         _check_factors(factors, prior, chosen)
 
         def after_visit(update: Update) -> None:
@@ -151,9 +156,12 @@ def fit(
             if callback is not None:
                 callback(update)
 
-        if isinstance(start, str):
+        if isinstance(start, str | Mode):
             sites_to_start = gaussians(_stacked(factors), sites_to_start)
-        return run(factors, prior, chosen, settings, after_visit, sites_to_start)
+        result = run(factors, prior, chosen, settings, after_visit, sites_to_start)
+    if failure is not None:
+        raise failure
+    return result
 
 
 def _why_plain(
@@ -230,17 +238,36 @@ def make_settings(
     )
 
 
-def _sites_at_mode(start: str, factors: Sequence[Factor], prior: FactorialGaussian, settings: Settings) -> BatchSites:
-    """Find the mode, and the sites that put the posterior there."""
-    if start != "mode":
-        raise ValueError(f"start must be 'mode', sites, or None, got {start!r}")
+def mode_of(factors: LinearBatches, prior: FactorialGaussian, beta: float) -> Mode:
+    """Find where a run may start; a loss that raises is told as in `fit`."""
+    _check_batches(factors, prior)
+    try:
+        return near_mode(factors, prior, beta)
+    except Exception as error:  # of the loss, which is asked for all rows at once
+        raise FactorError(-1, _untouched(prior), error) from error
+
+
+def _sites_at_mode(
+    start: str | Mode, factors: Sequence[Factor], prior: FactorialGaussian, settings: Settings
+) -> BatchSites:
+    """Sites that put the posterior at the mode, which is found if it is not given."""
+    if isinstance(start, str) and start != "mode":
+        raise ValueError(f"start must be 'mode', a Mode, sites, or None, got {start!r}")
     if settings.sites != "own":
         raise ValueError(f"start='mode' needs sites='own', one site a factor, got sites={settings.sites!r}")
     if not _are_linear(factors):
         raise ValueError("start='mode' needs linear factors of one loss; leave start out, or give sites")
     batches, beta = _stacked(factors), settings.temperature.beta(0)
-    _check_batches(batches, prior)
-    return sites_at(batches, prior, find_mode(batches, prior, beta), beta)
+    mode = mode_of(batches, prior, beta) if isinstance(start, str) else start
+    if mode.point.shape != (prior.dim,) or mode.slopes.shape != batches.targets.shape:
+        raise ValueError(
+            f"start must be the mode of these factors, {prior.dim} coordinates and {batches.targets.size} rows, "
+            f"got one of {mode.point.size} and {mode.slopes.size}"
+        )
+    try:
+        return sites_at(batches, prior, mode, beta)
+    except Exception as error:
+        raise FactorError(-1, _untouched(prior), error) from error
 
 
 def _check_start(start: Sequence[FactorialGaussian], count: int, settings: Settings) -> None:
@@ -252,31 +279,44 @@ def _check_start(start: Sequence[FactorialGaussian], count: int, settings: Setti
 
 def _check_factors(factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme) -> None:
     """Refuse what cannot work, before anything is computed."""
-    start = prior.mean
     for k, factor in enumerate(factors):
         if factor.dim != prior.dim:
             raise ValueError(f"factor {k} has {factor.dim} coordinates, but the prior has {prior.dim}")
         scheme.check(factor)
-        point = start if factor.coordinates is None else start[factor.coordinates]
-        try:
-            with np.errstate(all="ignore"):
-                cost = factor.cost(point[None])[0]
-        except Exception as error:
-            nothing = Ledger()
-            raise FactorError(k, Result(prior, (), nothing.status(False, False), nothing.trace()), error) from error
-        if np.isnan(cost):
+        if np.isnan(_cost_at_start(k, factor, prior)):
             raise ValueError(_NAN_AT_START.format(k))
+
+
+def _cost_at_start(k: int, factor: Factor, prior: FactorialGaussian) -> float:
+    """Cost of factor ``k`` at the prior mean."""
+    point = prior.mean if factor.coordinates is None else prior.mean[factor.coordinates]
+    try:
+        with np.errstate(all="ignore"):
+            return float(factor.cost(point[None])[0])
+    except Exception as error:
+        raise FactorError(k, _untouched(prior), error) from error
+
+
+def _untouched(prior: FactorialGaussian) -> Result:
+    """State before anything was computed."""
+    nothing = Ledger()
+    return Result(prior, (), nothing.status(False, False), nothing.trace())
 
 
 def _check_batches(factors: LinearBatches, prior: FactorialGaussian) -> None:
     """Do the same for a whole data set at once; the schemes that are compiled serve every linear factor."""
     if factors.dim != prior.dim:
         raise ValueError(f"X has {factors.dim} columns, but the prior has {prior.dim} coordinates")
-    with np.errstate(all="ignore"):
-        at_zero = factors.loss.value(np.array([1.0, -1.0]), np.zeros(2))
-        if factors.loss.targets == "signs" and not np.any(prior.shift) and not np.any(np.isnan(at_zero)):
-            return  # every prediction is zero, and two labels tell as much as all of them
-        losses = factors.losses(prior.mean)
+    try:
+        with np.errstate(all="ignore"):
+            at_zero = factors.loss.value(np.array([1.0, -1.0]), np.zeros(2))
+            if factors.loss.targets == "signs" and not np.any(prior.shift) and not np.any(np.isnan(at_zero)):
+                return  # every prediction is zero, and two labels tell as much as all of them
+            losses = factors.losses(prior.mean)
+    except Exception:
+        for k, factor in enumerate(factors):
+            _cost_at_start(k, factor, prior)
+        raise
     if np.any(np.isnan(losses)):
         row = np.flatnonzero(np.isnan(losses))[0]
         raise ValueError(_NAN_AT_START.format(np.searchsorted(factors.cuts, row, side="right") - 1))

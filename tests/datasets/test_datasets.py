@@ -201,8 +201,19 @@ def test_unknown_name_is_refused_with_the_valid_ones(function, wrong):
     assert str(caught.value).endswith(f"got {wrong!r}")
 
 
+def test_raw_columns_are_as_they_come(name, data):
+    raw, scaled = datasets.paper(name, "raw"), datasets.paper(name, "std")
+    assert raw.names == scaled.names
+    assert np.all(raw.X[:, -1] == 1.0)
+    for column, label in zip(raw.X.T, raw.names, strict=True):
+        if label in data.features:
+            assert np.array_equal(column, data.features[label])
+        elif label != "constant":
+            assert set(np.unique(column)) <= {0.0, 1.0}
+
+
 def test_unknown_scale_is_refused_with_the_valid_ones():
-    with pytest.raises(ValueError, match="scale must be one of 'norm', 'std'; got 'minmax'"):
+    with pytest.raises(ValueError, match="scale must be one of 'norm', 'std', 'raw'; got 'minmax'"):
         datasets.paper("haberman", scale="minmax")
 
 

@@ -63,7 +63,8 @@ def paper(name: str, scale: str = "norm") -> Design:
         One of `NAMES`.
     scale : str
         ``"norm"``: every column, the constant included, has Euclidean norm one. ``"std"``: every column
-        has (population) variance one, and the constant is 1.
+        has (population) variance one, and the constant is 1. ``"raw"``: columns as they come, neither centred
+        nor scaled, and the constant is 1.
 
     Returns
     -------

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ._tables import Column
 
-SCALES = ("norm", "std")
+SCALES = ("norm", "std", "raw")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,15 +32,16 @@ class Design:
 
 
 def encode(features: Mapping[str, Column], labels: NDArray[np.float64], scale: str) -> Design:
-    """One-hot the categories, centre, append the constant, and scale every column."""
+    """One-hot the categories, append the constant, and, but for raw columns, centre and scale every one."""
     n_rows = len(labels)
     names, columns = zip(*_numeric_columns(features), strict=True)
     X = np.empty((n_rows, len(columns) + 1))
     for j, column in enumerate(columns):
-        X[:, j] = column - column.mean()
+        X[:, j] = column if scale == "raw" else column - column.mean()
     X[:, -1] = 1.0
-    lengths = np.linalg.norm(X, axis=0)
-    X /= lengths if scale == "norm" else lengths / sqrt(n_rows)
+    if scale != "raw":
+        lengths = np.linalg.norm(X, axis=0)
+        X /= lengths if scale == "norm" else lengths / sqrt(n_rows)
     return Design(X, labels, (*names, "constant"))
 
 

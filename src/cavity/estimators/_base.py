@@ -19,17 +19,19 @@ from sklearn.utils.validation import _check_sample_weight, assert_all_finite, va
 from cavity import schemes
 from cavity.correlated import CorrelatedGaussian
 from cavity.estimators._design import rows_of_weight
-from cavity.estimators._frame import Frame, completed_basis, principal_basis
+from cavity.estimators._frame import Frame, completed_basis, directions, principal_basis
 from cavity.estimators._posteriors import WIDEST_COVARIANCE, Posteriors
 from cavity.estimators._prior import build_prior, choose_variance, typical_variance
 from cavity.factors import LinearBatches, canonical, checked_batch_size
-from cavity.fitting import fit, make_settings
+from cavity.fitting import fit, make_settings, mode_of
 from cavity.full import FullResult, fit_full
 from cavity.full_stream import FullStream
 from cavity.gaussian import FactorialGaussian
 from cavity.linear import REFUSALS, why_not
 from cavity.losses import Loss
+from cavity.mode import Mode, information, is_convex
 from cavity.result import Ledger, Refusal, Result, Trace
+from cavity.schedules import resolve_beta
 from cavity.stream import Stream
 
 FloatArray = NDArray[np.float64]
@@ -37,6 +39,8 @@ FloatArray = NDArray[np.float64]
 _KINDS = (np.float64, np.float32)
 # Columns up to which dense data get a basis of their own.
 WIDEST = 500
+# Rows a column from which on that basis is the curvature's.
+ROWS_A_COLUMN = 15
 
 
 class LinearEP(Posteriors):
@@ -95,18 +99,18 @@ class LinearEP(Posteriors):
 
         run = self._run_full if self._has_full_covariance() else self._run
 
-        def runs(frame: Frame) -> Sequence[Result | FullResult]:
+        def runs(variance: Any) -> tuple[Frame, Sequence[Result | FullResult]]:
+            frame, modes = self._prepared(X, targets, weights, loss, variance)
             rows, prior = frame.rows(X), frame.inner_prior
-            return [run(loss, rows, t, weights, prior, k) for k, t in enumerate(targets)]
+            return frame, [run(loss, rows, t, weights, prior, k, modes[k]) for k, t in enumerate(targets)]
 
         variance = self.prior_variance
         if isinstance(variance, str):
             if variance != "evidence":
                 raise ValueError(f"prior_variance must be a number, one a feature, or 'evidence', got {variance!r}")
             start = typical_variance(X)
-            variance = choose_variance(lambda v: sum(r.log_evidence for r in runs(self._frame_for(X, v))), start)
-        frame = self._frame_for(X, variance)
-        results = runs(frame)
+            variance = choose_variance(lambda v: sum(r.log_evidence for r in runs(v)[1]), start)
+        frame, results = runs(variance)
         if any(why is Refusal.NONFINITE for r in results for _, why in r.trace.refusals):
             self._check_finite(X)
         self._forget_all()
@@ -118,9 +122,16 @@ class LinearEP(Posteriors):
         self.status_ = next((r.status for r in results if not r.status.is_success), results[0].status)
 
     def _run(
-        self, loss: Loss, X: Any, targets: FloatArray, weights: FloatArray | None, prior: FactorialGaussian, k: int
+        self,
+        loss: Loss,
+        X: Any,
+        targets: FloatArray,
+        weights: FloatArray | None,
+        prior: FactorialGaussian,
+        k: int,
+        mode: Mode | None,
     ) -> Result:
-        """Run EP on one linear predictor."""
+        """Run EP on one linear predictor, the mode of which may be known."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1)) if self.shuffle else 0
         factors = LinearBatches.unchecked(loss, X, np.ascontiguousarray(targets), self.batch_size, weights)
         return fit(
@@ -136,12 +147,19 @@ class LinearEP(Posteriors):
             seed=seed,
             tol=self.tol,
             safeguards=self.safeguards,
-            start=self._start(k, factors),
+            start=self._start(k, factors, mode),
             progress=bool(self.verbose),
         )
 
     def _run_full(
-        self, loss: Loss, X: Any, targets: FloatArray, weights: FloatArray | None, prior: FactorialGaussian, k: int
+        self,
+        loss: Loss,
+        X: Any,
+        targets: FloatArray,
+        weights: FloatArray | None,
+        prior: FactorialGaussian,
+        k: int,
+        mode: Mode | None,
     ) -> FullResult:
         """Run EP with a full covariance on one linear predictor."""
         factors = LinearBatches.unchecked(loss, X, np.ascontiguousarray(targets), self.batch_size, weights)
@@ -157,9 +175,9 @@ class LinearEP(Posteriors):
 
     def _has_full_covariance(self) -> bool:
         """Whether a full covariance is asked for, with nothing that goes against it."""
-        if self.covariance not in ("diagonal", "full"):
-            raise ValueError(f"covariance must be 'diagonal' or 'full', got {self.covariance!r}")
-        if self.covariance == "diagonal":
+        if self.covariance not in ("auto", "diagonal", "full"):
+            raise ValueError(f"covariance must be 'auto', 'diagonal' or 'full', got {self.covariance!r}")
+        if self.covariance != "full":
             return False
         if not isinstance(schemes.resolve(self.scheme), schemes.ExactProjection):
             raise ValueError(f"covariance='full' has exact moments only: leave scheme at 'exact', got {self.scheme!r}")
@@ -176,8 +194,8 @@ class LinearEP(Posteriors):
             raise ValueError(f"init must be 'mode' or 'prior', got {self.init!r}")
         return "mode" if self.init == "mode" else None
 
-    def _start(self, k: int, factors: LinearBatches) -> Any:
-        """Sites of the fit before, if they are wanted and fit; else those at the mode, if wanted."""
+    def _start(self, k: int, factors: LinearBatches, mode: Mode | None) -> Any:
+        """Sites of the fit before, if they are wanted and fit; else the mode, if wanted."""
         named = self._start_by_name()
         if self.loops == 1:
             return None
@@ -185,29 +203,55 @@ class LinearEP(Posteriors):
         sites = sites if sites and k < len(sites) else None
         if self.warm_start and sites and len(sites[k]) == len(factors) and self._posteriors[0].dim == factors.dim:
             return sites[k]
-        return named
+        return mode if named and mode is not None else named
+
+    def _prepared(
+        self, X: Any, targets: FloatArray, weights: FloatArray | None, loss: Loss, variance: Any
+    ) -> tuple[Frame, Sequence[Mode | None]]:
+        """Prior and basis for rows, checked before, and the modes of their predictors where the basis comes of them."""
+        frame = self._frame_for(X, variance)
+        if frame.basis is not None or not self._wants_curvature(X, frame):
+            return frame, [None] * len(targets)
+        rows, beta = frame.rows(X), resolve_beta(self.beta).beta(0)
+        every = [
+            LinearBatches.unchecked(loss, rows, np.ascontiguousarray(t), self.batch_size, weights) for t in targets
+        ]
+        modes = [mode_of(factors, frame.prior, beta) for factors in every]
+        total = np.sum([information(f, m, beta) for f, m in zip(every, modes, strict=True)], axis=0)
+        turned = replace(frame, basis=directions(total, frame.prior.std))
+        return turned, [replace(m, point=turned.inner(m.point)) for m in modes]
 
     def _frame_for(self, X: Any, variance: Any) -> Frame:
-        """Prior and basis for rows, checked before."""
-        d, intercept = X.shape[1], bool(self.fit_intercept)
+        """Prior and, unless it takes the modes of the fit, basis for rows, checked before."""
+        d, intercept, basis = X.shape[1], bool(self.fit_intercept), self.basis
         prior = build_prior(d, self.prior_mean, variance, self.intercept_prior_variance if intercept else None)
-        basis = self.basis
+        frame = Frame(d, intercept, prior)
         if self.covariance == "full":
             if prior.dim > WIDEST_COVARIANCE:
                 raise ValueError(
                     f"covariance='full' takes dim² numbers and as many operations a row: at most {WIDEST_COVARIANCE} "
-                    f"columns, got {prior.dim}; leave covariance at 'diagonal'"
+                    f"columns, got {prior.dim}; leave covariance at 'auto'"
                 )
-            return Frame(d, intercept, prior)
+            return frame
+        if self.warm_start and getattr(self, "_sites", None) and self._frame.prior.dim == prior.dim:
+            return replace(frame, basis=self._frame.basis)  # the sites kept are sites in it
         if basis is None:
-            return Frame(d, intercept, prior)
-        if isinstance(basis, str):
-            if basis not in ("auto", "pca"):
-                raise ValueError(f"basis must be 'auto', 'pca', None or an orthonormal matrix, got {basis!r}")
-            if basis == "auto" and (sparse.issparse(X) or d > WIDEST):
-                return Frame(d, intercept, prior)
-            return Frame(d, intercept, prior, principal_basis(X, prior, intercept))
-        return Frame(d, intercept, prior, completed_basis(basis, d, intercept))
+            return frame
+        if not isinstance(basis, str):
+            return replace(frame, basis=completed_basis(basis, d, intercept))
+        if basis not in ("auto", "pca", "curvature"):
+            raise ValueError(f"basis must be 'auto', 'pca', 'curvature', None or an orthonormal matrix, got {basis!r}")
+        if (basis == "auto" and (sparse.issparse(X) or d > WIDEST)) or self._wants_curvature(X, frame):
+            return frame
+        return replace(frame, basis=principal_basis(X, prior, intercept))
+
+    def _wants_curvature(self, X: Any, frame: Frame) -> bool:
+        """Whether the basis is the curvature's: asked for, or by default where a row's own part in it is small."""
+        if not isinstance(self.basis, str) or self.covariance == "full":
+            return False
+        moderate = not sparse.issparse(X) and frame.features <= WIDEST and self.loops > 1 and self.init == "mode"
+        many = X.shape[0] >= ROWS_A_COLUMN * frame.prior.dim
+        return self.basis == "curvature" or (self.basis == "auto" and moderate and many)
 
     # Streams.
 
@@ -219,6 +263,8 @@ class LinearEP(Posteriors):
             )
         self._forget_all()
         self.prior_variance_, self._loss = self.prior_variance, loss
+        if isinstance(self.basis, str) and self.basis == "curvature":
+            raise ValueError("basis='curvature' needs all data at once: call fit first, or stream with another basis")
         with_covariance = self._has_full_covariance()
         if not with_covariance and self._streams_by_default() and not sparse.issparse(X) and X.shape[1] <= WIDEST:
             width, spread = X.shape[1], self.intercept_prior_variance if self.fit_intercept else None
@@ -285,8 +331,9 @@ class LinearEP(Posteriors):
 
     def _streams_by_default(self) -> bool:
         """Whether nothing was asked for that only a product of Gaussians has."""
-        named = isinstance(self.basis, str) and self.basis == "auto" and self.scheme == "exact"
-        return bool(named and self.damping == self.power == 1.0)
+        named = self.covariance == "auto" and isinstance(self.basis, str) and self.basis == "auto"
+        exact = self.scheme == "exact" and self.damping == self.power == 1.0
+        return bool(named and exact and is_convex(self._loss, np.array([-1.0, 1.0])))
 
     def _note_refusals(self, refused: Counter[Refusal]) -> None:
         before: Counter[Refusal] = getattr(self, "_refused", None) or Counter()

@@ -44,18 +44,22 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         share, ends the fit.
     prior_variance : float, array of shape (n_features,) or "evidence", default=25.0
         Prior variance of the coefficients; ``"evidence"`` chooses one number for all by the model's own log evidence,
-        at the price of about fifteen fits.
+        at the price of about six fits.
     prior_mean : float or array of shape (n_features,), default=0.0
         Prior mean of the coefficients.
-    basis : "auto", "pca", None or array of shape (n_features, k), default="auto"
+    basis : "auto", "curvature", "pca", None or array of shape (n_features, k), default="auto"
         Orthonormal basis in which the posterior is a product, in coordinates divided by the prior's standard
-        deviations; coefficients, deviations, draws and predictions come back in the columns given. ``"pca"`` takes the
-        principal directions of the data, for `partial_fit` those of its first rows, at the cost of a product X'X, a
-        turned copy of X and O(n_features²) a row thereafter; ``"auto"`` does so for dense data of at most 500 columns.
-    covariance : {"diagonal", "full"}, default="diagonal"
+        deviations; coefficients, deviations, draws and predictions come back in the columns given. ``"curvature"``
+        takes the eigenvectors of the Hessian of the losses at their minimum, summed over classes; ``"pca"`` the
+        principal directions of the data, for `partial_fit` those of its first rows. Either costs a product X'X, a
+        turned copy of X and O(n_features²) a row thereafter. ``"auto"``: for dense data of at most 500 columns, the
+        curvature's with ``init="mode"`` and at least 15 rows a column, else the principal directions; no basis for
+        other data.
+    covariance : {"auto", "diagonal", "full"}, default="auto"
         ``"diagonal"``: a product, in the basis. ``"full"``: a full covariance, by exact moments and a site for every
         row, at most 5000 columns wide, at O(n_features²) a row and loop; `basis`, `batch_size`, `safeguards`,
-        `shuffle` and `warm_start` are then without effect on `fit`.
+        `shuffle` and `warm_start` are then without effect on `fit`. ``"auto"``: a product, but in `partial_fit`, where
+        that says so.
     init : {"mode", "prior"}, default="mode"
         Where `fit` starts with more than one loop: at the minimum of prior and losses, which is found first, or at the
         prior, as the paper does. A single pass and `partial_fit` start at the prior.
@@ -126,7 +130,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         prior_variance: Any = 25.0,
         prior_mean: Any = 0.0,
         basis: Any = "auto",
-        covariance: str = "diagonal",
+        covariance: str = "auto",
         init: str = "mode",
         fit_intercept: bool = True,
         intercept_prior_variance: float = 100.0,
@@ -200,12 +204,12 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     ) -> Self:
         """Take in rows of a stream: the posterior so far is their prior, and no site is kept.
 
-        By default, ``basis="auto"`` with ``scheme="exact"``, a stream that begins with dense rows of at most 500
-        columns keeps a full covariance: the rows of a call are settled at their joint mode, a hundred at a time (or
-        ``batch_size``, if larger), at O(n_features²) a row, and O(n_features³) a call that forgets. On ordinary columns
-        with a wide prior no product of Gaussians gets near the minimum in one pass; this does. All else is a product of
-        Gaussians, and then feeding mini-batches one by one equals a single pass of `fit` over them, ``loops=1`` and
-        ``shuffle=False``.
+        By default, ``covariance="auto"`` and ``basis="auto"`` with ``scheme="exact"`` and a convex loss, a stream that
+        begins with dense rows of at most 500 columns keeps a full covariance: the rows of a call are settled at their
+        joint mode, a hundred at a time (or ``batch_size``, if larger), at O(n_features²) a row, and O(n_features³) a
+        call that forgets. On ordinary columns with a wide prior no product of Gaussians gets near the minimum in one
+        pass; this does. All else is a product of Gaussians, and then feeding mini-batches one by one equals a single
+        pass of `fit` over them, ``loops=1`` and ``shuffle=False``.
 
         Parameters
         ----------

@@ -52,7 +52,7 @@ class Frame:
         """Prior of what EP works on."""
         if self.basis is None:
             return self.prior
-        return FactorialGaussian.from_moments(self.basis.T @ (self.prior.mean / self.prior.std), 1.0)
+        return FactorialGaussian.from_moments(self.inner(self.prior.mean), 1.0)
 
     def rows(self, X: Any, out: Any = None) -> Any:
         """Rows as EP sees them; ``out`` as in `with_intercept`."""
@@ -66,6 +66,10 @@ class Frame:
             if self.intercept:
                 block += turn[self.features]
         return turned
+
+    def inner(self, point: FloatArray) -> FloatArray:
+        """Coordinates that EP works on, of a point in the user's."""
+        return point if self.basis is None else self.basis.T @ (point / self.prior.std)
 
     def mean(self, posterior: Posterior) -> FloatArray:
         """Posterior means in the user's coordinates."""
@@ -119,12 +123,16 @@ def principal_basis(X: Any, prior: FactorialGaussian, intercept: bool) -> FloatA
         rows = with_intercept(X[i : i + _BLOCK]) if intercept else X[i : i + _BLOCK]
         rows = rows.toarray() if sparse.issparse(rows) else np.asarray(rows, dtype=np.float64)
         gram = dsyrk(1.0, rows.T, beta=1.0, c=gram, overwrite_c=True)
-    gram = np.triu(gram) + np.triu(gram, 1).T
-    gram *= std[:, None] * std
-    scale = np.max(np.diag(gram), initial=0.0)
-    if not 0.0 < scale < np.inf or not np.all(np.isfinite(gram)):
+    return directions(np.triu(gram) + np.triu(gram, 1).T, std)
+
+
+def directions(gram: FloatArray, std: FloatArray) -> FloatArray:
+    """Eigenvectors of a matrix in coordinates divided by these deviations, those of large eigenvalues first."""
+    scaled = gram * (std[:, None] * std)
+    scale = np.max(np.diag(scaled), initial=0.0)
+    if not 0.0 < scale < np.inf or not np.all(np.isfinite(scaled)):
         return np.eye(std.size)
-    return np.ascontiguousarray(np.linalg.eigh(gram / scale)[1][:, ::-1])
+    return np.ascontiguousarray(np.linalg.eigh(scaled / scale)[1][:, ::-1])
 
 
 def completed_basis(given: Any, features: int, intercept: bool) -> FloatArray:
@@ -132,8 +140,8 @@ def completed_basis(given: Any, features: int, intercept: bool) -> FloatArray:
     columns = np.asarray(given, dtype=np.float64)
     if columns.ndim != 2 or columns.shape[0] != features or not 1 <= columns.shape[1] <= features:
         raise ValueError(
-            f"basis must be 'auto', 'pca', None or a matrix with {features} rows, one a feature, and at most as many "
-            f"orthonormal columns, got shape {columns.shape}"
+            f"basis must be 'auto', 'pca', 'curvature', None or a matrix with {features} rows, one a feature, and at "
+            f"most as many orthonormal columns, got shape {columns.shape}"
         )
     if not np.allclose(columns.T @ columns, np.eye(columns.shape[1]), atol=1e-8):
         raise ValueError("basis must have orthonormal columns; np.linalg.qr(basis)[0] makes them so")

@@ -90,7 +90,7 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         prior_variance: Any = 25.0,
         prior_mean: Any = 0.0,
         basis: Any = "auto",
-        covariance: str = "diagonal",
+        covariance: str = "auto",
         init: str = "mode",
         fit_intercept: bool = True,
         intercept_prior_variance: float = 100.0,

@@ -36,6 +36,8 @@ _LED = 1.0
 _LED_CAUTION, _CAUTION = 0.1, 0.03
 # Shares of the way to the minimum of a smooth loss that are tried as a start.
 _STRETCHES = tuple(2.0**k for k in range(-8, 5))
+# How near to the mode a run starts, in standard deviations a coordinate.
+_NEAR_MODE = 0.1
 # Where curvature is looked for: around so many targets.
 _SOME, _NEARBY = 64, np.linspace(-4.0, 4.0, 33)
 
@@ -130,6 +132,22 @@ def find_mode(
     problem = Problem(design_of(factors.X), row_weights(factors, beta), prior.mean, prior.precision)
     with np.errstate(all="ignore"):
         return _descend(problem, Plain(factors.loss, factors.targets), _Effort(tol, max_steps, width))
+
+
+def near_mode(factors: LinearBatches, prior: FactorialGaussian, beta: float = 1.0) -> Mode:
+    """Find the mode as well as a start of EP needs it: to a tenth of a standard deviation a coordinate."""
+    return find_mode(factors, prior, beta, tol=_NEAR_MODE * float(np.sqrt(prior.dim)))
+
+
+def information(factors: LinearBatches, mode: Mode, beta: float = 1.0) -> FloatArray:
+    r"""Hessian :math:`\beta \sum_k w_k c_k\, x_k x_k^\top` of the costs at a mode, curvatures below zero left out."""
+    return design_of(factors.X).gram(row_weights(factors, beta) * np.maximum(mode.curvatures, 0.0))
+
+
+def is_convex(loss: Loss, targets: FloatArray) -> bool:
+    """Whether a loss that tells its pieces is convex; one that does not is taken for convex."""
+    kinks = kinks_of(loss, targets)
+    return kinks is None or kinks.is_convex
 
 
 def row_weights(factors: LinearBatches, beta: float) -> FloatArray:
