@@ -1,5 +1,6 @@
-"""The examples in README and CONTRIBUTING run as they are printed."""
+"""The examples in README and CONTRIBUTING run as they are printed; tables in documents are those measured."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -15,3 +16,13 @@ def test_examples_run(name):
     names = {"__name__": f"examples_of_{name.partition('.')[0].lower()}"}
     for block in blocks:
         exec(compile(block, name, "exec"), names)
+
+
+def test_tables_of_the_study_are_those_of_its_fits(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    summary = importlib.import_module("benchmarks.robustness.summary")
+    outcomes = summary.load()
+    study = (ROOT / "docs" / "robustness.md").read_text()
+    assert all(table in study for table in summary.tables(outcomes).values())
+    assert f"{len(outcomes):,} fits" in study
+    assert summary.in_brief(outcomes) in (ROOT / "docs" / "choosing.md").read_text()

@@ -95,7 +95,7 @@ def cells(seeds: int) -> Iterator[Cell]:
 
 
 def choices() -> Iterator[Choice]:
-    """All choices that a user may make: a row a batch with exact projection only, the curvature only where it is known."""
+    """All choices: a row a batch with exact projection only, the curvature only where it is known."""
     bases, starts = ("none", "pca", "curvature"), ("prior", "mode")
     for scheme, basis, init, batch in itertools.product(SCHEMES, bases, starts, (1, 10, 100)):
         if (batch > 1 or scheme == "exact") and (basis != "curvature" or init == "mode"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -13,14 +14,14 @@ import numpy as np
 from benchmarks.robustness.study import COLUMNS, LOSSES, SCALINGS, Outcome
 from benchmarks.timing import markdown
 
-RESULTS = Path(__file__).with_name("results.csv")
+RESULTS = Path(__file__).with_name("results.csv.bz2")
 # A cost at most this share above the lowest of its cell counts as good; quasi 0-1 has many minima.
 GOOD = {"logistic": 0.01, "hinge": 0.01, "quasi01": 0.1}
 
 
 def save(outcomes: Iterable[Outcome], path: Path) -> None:
     """Write one line a fit."""
-    with path.open("w", newline="") as file:
+    with bz2.open(path, "wt", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         for o in outcomes:
@@ -30,7 +31,7 @@ def save(outcomes: Iterable[Outcome], path: Path) -> None:
 def load(path: Path = RESULTS) -> list[Outcome]:
     """Read them back."""
     kinds = (str, str, str, int, str, str, str, int, str, *([float] * 6))
-    with path.open(newline="") as file:
+    with bz2.open(path, "rt", newline="") as file:
         lines = csv.reader(file)
         next(lines)
         return [Outcome(*(kind(cell) for kind, cell in zip(kinds, line, strict=True))) for line in lines]
@@ -58,6 +59,23 @@ def tables(outcomes: list[Outcome]) -> dict[str, str]:
         ("basis", "batch", *shares, "honest deviations", "held-out log loss", "time"), by_batch(outcomes)
     )
     return made
+
+
+def in_brief(outcomes: list[Outcome]) -> str:
+    """One table for a page: the ways that people go, all scalings together, ten rows a batch."""
+    above = excess(outcomes)
+    ways = {("none", "prior"): "own columns, from the prior", ("none", "mode"): "own columns, from the mode"}
+    ways |= {(basis, "mode"): f'basis="{basis}", from the mode' for basis in ("pca", "curvature")}
+    rows = _table(
+        [o for o in outcomes if o.batch_size == 10 and (o.basis, o.init) in ways],
+        lambda o: (f'"{o.scheme}"', ways[o.basis, o.init]),
+        lambda group: (
+            *(_share(above[o] <= GOOD[loss] for o in group if o.loss == loss) for loss in LOSSES),
+            _share(o.is_honest for o in group),
+            _share(o.is_lost for o in group),
+        ),
+    )
+    return markdown(("scheme", "how", "logistic", "hinge", "quasi 0-1", "honest deviations", "lost"), rows)
 
 
 def by_choice(outcomes: list[Outcome], loss: str) -> list[tuple[str, ...]]:
