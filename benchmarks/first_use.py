@@ -13,6 +13,7 @@ import numpy as np
 import cavity
 from benchmarks.timing import Row
 from cavity import losses
+from cavity.schemes import NAMES
 
 _IMPORT = """
 import time, numpy, scipy.sparse, scipy.linalg
@@ -41,7 +42,7 @@ def first_use() -> list[Row]:
     with tempfile.TemporaryDirectory() as cache:
         imports = min(_run(_IMPORT, cache) for _ in range(5))
         rows = [Row("import cavity, beyond numpy and scipy", f"{imports:.3f} s", "under 0.5 s", imports < 0.5)]
-        for scheme in ("qla", "vq", "gq", "la"):
+        for scheme in NAMES:
             code = _FIT.format(scheme=scheme)
             cold, warm = _run(code, cache), min(_run(code, cache) for _ in range(3))
             name = f"first fit, {scheme.upper()} logistic"

@@ -5,19 +5,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numba import njit
-from scipy.special import erfcx
+from scipy.special import erfcx, expit, ndtr
 
 from cases import all_components
 from cavity import losses
+from cavity.kernels import _functions as functions
+from cavity.kernels import _mixture as compiled_mixture
 from cavity.kernels import _moments as compiled
 from cavity.kernels import _pieces as compiled_pieces
 from cavity.kernels import _rows  # noqa: F401 (opens the methods of losses to compiled code)
+from cavity.mixture import LEAST_MASS, probits
 from cavity.moments import tail, tilt, tilted
 
 CLOSED = 1e-9
+MIXED = 1e-10
 INTEGRATED = 1e-6
 PARITY = 1e-10
 
@@ -153,13 +157,24 @@ def test_the_compiled_tail_is_that_of_scipy():
         assert mass == pytest.approx(math.sqrt(0.5 * math.pi) * float(erfcx(a * math.sqrt(0.5))), rel=1e-13)
 
 
+def test_the_compiled_mixture_is_that_of_scipy_to_twelve_digits():
+    squares, weights = probits()
+    for v in (0.0, 1.0, 1e8):
+        for u in np.linspace(-3.5, 0.0, 200):
+            m = u * math.sqrt(1.0 + v)
+            is_enough, (log_mass, _, _) = compiled_mixture.tilt_by_probits(1.0, m, v)
+            assert is_enough
+            wanted = float(weights @ ndtr(m / np.sqrt(squares + v)))
+            assert math.exp(log_mass) == pytest.approx(wanted, rel=1e-12)
+
+
 def test_the_compiled_exponential_and_logarithm_are_those_of_numpy():
     for v in np.concatenate([-np.geomspace(1e-12, 690.0, 400), np.linspace(0.0, 5.0, 50)]):
-        assert compiled.exponential(v) == pytest.approx(np.exp(v), rel=1e-15)
-    assert compiled.exponential(-1e9) < 1e-300
-    assert np.isnan(compiled.exponential(np.nan))
+        assert functions.exponential(v) == pytest.approx(np.exp(v), rel=1e-15)
+    assert functions.exponential(-1e9) < 1e-300
+    assert np.isnan(functions.exponential(np.nan))
     for e in np.geomspace(1e-20, 1.0, 200):
-        assert compiled._log1p(e) == pytest.approx(np.log1p(e), rel=1e-15)
+        assert functions.log_one_plus(e) == pytest.approx(np.log1p(e), rel=1e-15)
 
 
 @pytest.mark.parametrize("loss", PIECEWISE, ids=repr)
@@ -181,10 +196,37 @@ def test_quadrature_is_right_for_every_width(loss, data, s, place, beta):
 
 
 @pytest.mark.parametrize("loss", [losses.Logistic(), losses.Poisson()], ids=repr)
-@given(st.data(), st.floats(1e-3, 0.7), st.floats(-4.0, 4.0))
-def test_narrow_products_of_smooth_losses_are_right_to_ten_digits(loss, data, s, m):
+@given(st.data(), st.floats(1e-3, 0.7), st.floats(-4.0, 4.0), st.sampled_from([0.9, 1.0]))
+def test_narrow_products_of_smooth_losses_are_right_to_ten_digits(loss, data, s, m, beta):
     y = data.draw(st.sampled_from(TARGETS[loss.targets]))
-    assert_tilt(tilt(loss, y, m, s * s, 1.0), brute(loss, y, m, s, 1.0), 1e-10)
+    assert_tilt(tilt(loss, y, m, s * s, beta), brute(loss, y, m, s, beta), 1e-10)
+
+
+def test_the_logistic_function_is_a_mixture_of_probits():
+    squares, weights = probits()
+    z, s = np.linspace(-12.0, 0.0, 1201)[:, None], np.sqrt(squares)
+    mass, density = ndtr(z / s) @ weights, np.exp(-0.5 * (z / s) ** 2) @ (weights / s) / math.sqrt(2.0 * math.pi)
+    wanted = expit(z[:, 0])
+    enough = wanted >= LEAST_MASS
+    assert np.max(np.abs(mass - wanted)) < 1e-14
+    assert np.max(np.abs(mass / wanted - 1.0)[enough]) < 1e-11
+    assert np.max(np.abs(density / (wanted * (1.0 - wanted)) - 1.0)[enough]) < 1e-11
+    for known, found in zip((squares, weights), compiled_mixture.probits(), strict=True):
+        np.testing.assert_array_equal(found, known)
+
+
+@given(st.sampled_from([0.3, 1.0, 2.5]), st.sampled_from([-1.0, 1.0]), widths, means, st.floats(-10.0, 10.0))
+def test_the_mixture_is_right_for_every_width_to_ten_digits(sharpness, y, s, place, move):
+    loss, m = losses.Logistic(sharpness), place * s + move
+    wanted = brute(loss, y, m, s, 1.0)
+    assume(wanted[0] > math.log(LEAST_MASS) + 1e-9)
+    assert_tilt(tilt(loss, y, m, s * s, 1.0), wanted, MIXED)
+
+
+@pytest.mark.parametrize(("m", "s"), [(-30.0, 0.1), (-60.0, 1.0), (-200.0, 4.0)])
+def test_far_down_the_tail_the_logistic_function_is_an_exponential(m, s):
+    wanted = m + 0.5 * s * s, s, 1.0
+    assert_tilt(tilt(losses.Logistic(), 1.0, m, s * s, 1.0), wanted, CLOSED)
 
 
 @given(st.floats(-1e3, 1e3), widths, st.floats(-10.0, 10.0), st.floats(0.1, 10.0), betas)
@@ -256,8 +298,8 @@ def test_nothing_jumps_as_the_width_grows(loss):
 @pytest.mark.parametrize("order", [1, 5, 8, 32])
 def test_any_order_arrives(order):
     for s in (0.1, 1.0, 10.0):
-        wanted = brute(losses.Logistic(), 1.0, 0.3, s, 1.0)
-        assert_tilt(tilt(losses.Logistic(), 1.0, 0.3, s * s, 1.0, order), wanted, INTEGRATED)
+        wanted = brute(losses.Logistic(), 1.0, 0.3, s, 0.9)
+        assert_tilt(tilt(losses.Logistic(), 1.0, 0.3, s * s, 0.9, order), wanted, INTEGRATED)
 
 
 def test_moments_are_those_of_the_tilt():
@@ -301,3 +343,22 @@ def test_compiled_equals_plain(loss):
         m = min(3.0 * s * rng.standard_normal() + rng.standard_normal(), 20.0)
         plain, fast = tilt(loss, y, m, s * s, beta), compiled_tilt(loss, y, m, s * s, beta, rules)
         assert_tilt(fast, plain, PARITY)
+
+
+@pytest.mark.parametrize("sharpness", [0.3, 1.0, 2.5])
+def test_the_compiled_mixture_equals_the_plain_one_and_gives_way_with_it(sharpness):
+    rng, rules, loss = np.random.default_rng(0), compiled.rules_for(8), losses.Logistic(sharpness)
+    gave_way = 0
+    for _ in range(500):
+        y, s = rng.choice([-1.0, 1.0]), 10.0 ** rng.uniform(-3.0, 4.0)
+        m = 2.0 * s * rng.standard_normal() + 5.0 * rng.standard_normal()
+        plain, fast = tilt(loss, y, m, s * s, 1.0), compiled_tilt(loss, y, m, s * s, 1.0, rules)
+        gave_way += plain.log_mass < math.log(LEAST_MASS)
+        assert_tilt(fast, plain, PARITY)
+    assert 0 < gave_way < 100
+
+
+@pytest.mark.parametrize(("m", "v"), [(np.nan, 1.0), (0.0, np.nan)])
+def test_a_mixture_under_no_gaussian_is_data(m, v):
+    assert not np.all(np.isfinite(tilt(losses.Logistic(), 1.0, m, v, 1.0)))
+    assert not np.all(np.isfinite(compiled_tilt(losses.Logistic(), 1.0, m, v, 1.0, compiled.rules_for(8))))

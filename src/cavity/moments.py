@@ -8,6 +8,8 @@ Gaussian of shifted mean. Everything is measured from the ends of the pieces, in
 tails nor extreme widths and temperatures cancel. Against 120 digits, over means to 1e6, widths from 1e-8 to 1e8 and
 beta to 1e6, the errors are below 1e-9, and below 1e-12 but where rounding of the arguments alone makes more of them.
 
+The logistic loss at beta one is a mixture of probits (`cavity.mixture`), in closed form but for masses below 1e-4.
+
 Any other loss is integrated. Gauss-Hermite rules about the peak of the product, of doubling order, end where two agree,
 which narrow cavities reach at once. Else panels, cut at the peak, where the loss begins to bend, and where the product
 ends, are halved until Gauss-Legendre rules agree. Against brute force, over widths of z from 1e-3 to 1e4 times the
@@ -27,6 +29,7 @@ from numpy.typing import NDArray
 from scipy.special import erfcx
 
 from cavity.losses import Loss
+from cavity.mixture import tilt_by_probits
 
 FloatArray = NDArray[np.float64]
 
@@ -86,6 +89,11 @@ def tilt(loss: Loss, y: float, mean: float, variance: float, beta: float, order:
     pieces = getattr(loss, "pieces", None)
     if pieces is not None:
         return _piecewise(pieces(y), mean, math.sqrt(variance), beta)
+    sharpness = getattr(loss, "as_logistic", None)
+    if sharpness is not None and beta == 1.0:
+        found = tilt_by_probits(sharpness * y, mean, variance)
+        if found is not None:
+            return Tilt(*found)
     product = _Product.at_peak(loss, y, mean, variance, beta)
     moments = _by_rules(product, order)
     return product.tilt(_by_panels(product) if moments is None else moments)

@@ -1,7 +1,8 @@
 """Moments of a one-dimensional Gaussian times a row's factor: the compiled form of `cavity.moments`, step by step.
 
-Losses with ``pieces`` take the closed form, others are integrated; the choice is made when compiled. Careful scalar
-arithmetic is left as it is written; only sums over nodes may be reordered.
+Losses with ``pieces`` take the closed form, the logistic loss its mixture of probits where that serves, others are
+integrated; the choice is made when compiled. Careful scalar arithmetic is left as it is written; only sums over nodes
+may be reordered.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import numpy as np
 from numba.extending import overload
 
 from cavity.kernels._bridge import AS_WRITTEN, OPTIONS, careful, kernel, wide_vectors
+from cavity.kernels._functions import exponential, log_one_plus
+from cavity.kernels._mixture import tilt_by_probits
 from cavity.kernels._pieces import Three, piecewise
 
 _ROOT_2PI = math.sqrt(2.0 * math.pi)
@@ -25,15 +28,6 @@ _BEND_LOW, _BEND_HIGH = 1e-6, 1e-3
 _HALVINGS = 200
 _SEARCH_STEPS = 80
 _CUTS = 5
-# Beyond, the power of two of an exponential would leave its range.
-_RANGE = 700.0
-_LOG2E = 1.4426950408889634
-_LN2_HIGH = 0.693147180369123816490
-_LN2_LOW = 1.90821492927058770002e-10
-# Adding this leaves the nearest whole number in the low bits of a double.
-_ROUNDER = 6755399441055744.0
-_BIAS = np.int64(1023) << np.int64(52)
-_SHIFT = np.int64(52)
 
 
 class Rules(NamedTuple):
@@ -77,7 +71,9 @@ def tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Th
 
 @overload(tilt, strict=False, jit_options=AS_WRITTEN)
 def _choose_tilt(loss: Any, y: Any, m: Any, v: Any, beta: Any, rules: Any) -> Any:
-    return _closed_tilt if hasattr(loss.instance_class, "pieces") else _integrated_tilt
+    if hasattr(loss.instance_class, "pieces"):
+        return _closed_tilt
+    return _logistic_tilt if hasattr(loss.instance_class, "as_logistic") else _integrated_tilt
 
 
 def _closed_tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Three:
@@ -94,6 +90,17 @@ def _integrated_tilt(loss: Any, y: float, m: float, v: float, beta: float, rules
     std, distance = math.sqrt(v), peak - m
     log_mass = np.log(mass * width / (std * _ROOT_2PI)) - beta * cost - 0.5 * distance * distance / v
     return log_mass, (distance + width * mean) / std, width * width * variance / v
+
+
+integrated_tilt = careful(_integrated_tilt)
+
+
+def _logistic_tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Three:
+    if beta == 1.0:
+        is_enough, found = tilt_by_probits(loss.sharpness * y, m, v)
+        if is_enough:
+            return found
+    return integrated_tilt(loss, y, m, v, beta, rules)
 
 
 @careful
@@ -153,56 +160,7 @@ def _any_cost(loss: Any, y: float, z: float) -> float:
 
 def _logistic_cost(loss: Any, y: float, z: float) -> float:
     a = loss.sharpness * y * z
-    return _log1p(exponential(-abs(a))) + (-a if a < 0.0 else 0.0)
-
-
-@careful
-def exponential(v: float) -> float:
-    """Exponential of a number below about 700, by a power of two and a polynomial, in place: it vectorises."""
-    v = -_RANGE if v < -_RANGE else v
-    shifted = v * _LOG2E + _ROUNDER
-    whole = shifted - _ROUNDER
-    r = v - whole * _LN2_HIGH - whole * _LN2_LOW
-    p = 1.0 / 479001600.0
-    p = p * r + 1.0 / 39916800.0
-    p = p * r + 1.0 / 3628800.0
-    p = p * r + 1.0 / 362880.0
-    p = p * r + 1.0 / 40320.0
-    p = p * r + 1.0 / 5040.0
-    p = p * r + 1.0 / 720.0
-    p = p * r + 1.0 / 120.0
-    p = p * r + 1.0 / 24.0
-    p = p * r + 1.0 / 6.0
-    p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
-    exponent = np.float64(shifted).view(np.int64) << _SHIFT
-    return p * np.int64(exponent + _BIAS).view(np.float64)
-
-
-@kernel
-def _log1p(e: float) -> float:
-    """Logarithm of 1 + e for e between zero and one, by the series of the inverse hyperbolic tangent; it vectorises."""
-    s = e / (2.0 + e)
-    u = s * s
-    p = 1.0 / 33.0
-    p = p * u + 1.0 / 31.0
-    p = p * u + 1.0 / 29.0
-    p = p * u + 1.0 / 27.0
-    p = p * u + 1.0 / 25.0
-    p = p * u + 1.0 / 23.0
-    p = p * u + 1.0 / 21.0
-    p = p * u + 1.0 / 19.0
-    p = p * u + 1.0 / 17.0
-    p = p * u + 1.0 / 15.0
-    p = p * u + 1.0 / 13.0
-    p = p * u + 1.0 / 11.0
-    p = p * u + 1.0 / 9.0
-    p = p * u + 1.0 / 7.0
-    p = p * u + 1.0 / 5.0
-    p = p * u + 1.0 / 3.0
-    p = p * u + 1.0
-    return 2.0 * s * p
+    return log_one_plus(exponential(-abs(a))) + (-a if a < 0.0 else 0.0)
 
 
 @kernel
@@ -255,15 +213,9 @@ def by_rules(loss: Any, place: Any, rules: Any) -> tuple[bool, Three]:
 
 
 @careful
-def panel(loss: Any, place: Any, a: float, b: float, rules: Any) -> Three:
-    """Integrate one panel."""
-    return integrals(loss, place, 0.5 * (a + b), 0.5 * (b - a), rules.panel_nodes, rules.panel_weights)
-
-
-@careful
 def by_panels(loss: Any, place: Any, rules: Any) -> Three:
     """Integrate by Gauss-Legendre rules on panels, halved until a panel and its halves agree."""
-    cuts, stack = rules.cuts, rules.stack
+    cuts, stack, x, w = rules.cuts, rules.stack, rules.panel_nodes, rules.panel_weights
     left, right = reach_of(loss, place, -8.0), reach_of(loss, place, 8.0)
     cuts[0], cuts[1], cuts[2] = left, right, 0.0
     cuts[3], cuts[4] = bend_of(loss, place, left, right), bend_of(loss, place, right, left)
@@ -271,8 +223,9 @@ def by_panels(loss: Any, place: Any, rules: Any) -> Three:
     count, mass, first, second = 0, 0.0, 0.0, 0.0
     for k in range(_CUTS - 1):
         if cuts[k] < cuts[k + 1]:
-            p0, p1, p2 = panel(loss, place, cuts[k], cuts[k + 1], rules)
-            push(stack, count, cuts[k], cuts[k + 1], p0, p1, p2)
+            a, b = cuts[k], cuts[k + 1]
+            p0, p1, p2 = integrals(loss, place, 0.5 * (a + b), 0.5 * (b - a), x, w)
+            push(stack, count, a, b, p0, p1, p2)
             mass, first, second, count = mass + p0, first + p1, second + p2, count + 1
     for _ in range(_HALVINGS):
         if count == 0 or not mass > 0.0:
@@ -280,8 +233,8 @@ def by_panels(loss: Any, place: Any, rules: Any) -> Three:
         count -= 1
         a, b, w0, w1, w2 = stack[count, 0], stack[count, 1], stack[count, 2], stack[count, 3], stack[count, 4]
         middle = 0.5 * (a + b)
-        l0, l1, l2 = panel(loss, place, a, middle, rules)
-        u0, u1, u2 = panel(loss, place, middle, b, rules)
+        l0, l1, l2 = integrals(loss, place, 0.5 * (a + middle), 0.5 * (middle - a), x, w)
+        u0, u1, u2 = integrals(loss, place, 0.5 * (middle + b), 0.5 * (b - middle), x, w)
         d0, d1, d2 = l0 + u0 - w0, l1 + u1 - w1, l2 + u2 - w2
         mass, first, second = mass + d0, first + d1, second + d2
         if not (abs(d0) <= _AGREEMENT * mass and abs(d2) <= _AGREEMENT * second):
