@@ -65,8 +65,8 @@ def unasked(dim=2):
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"scheme": "ep"}, "scheme must be one of la, qla, gq, vq, exact, or a scheme object, got 'ep'"),
-        ({"scheme": 3}, "scheme must be one of la, qla, gq, vq, exact, or have a method approximate, got 3"),
+        ({"scheme": "ep"}, "scheme must be one of la, qla, gq, vq, rvq, exact, or a scheme object, got 'ep'"),
+        ({"scheme": 3}, "scheme must be one of la, qla, gq, vq, rvq, exact, or have a method approximate, got 3"),
         ({"sites": "shared"}, "sites must be 'own', 'tied', 'averaged' or 'none', got 'shared'"),
         ({"negative": "clip"}, "negative must be 'floor', 'keep' or 'skip', got 'clip'"),
         ({"loops": 0}, "loops must be a whole number of at least 1, got 0"),

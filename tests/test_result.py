@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cases import concave, fit, gaussian_cost, standard_prior
-from cavity import CostFactor, FactorialGaussian, LinearFactor, Result, Status
+from cavity import CostFactor, FactorError, FactorialGaussian, LinearFactor, Result, Status
 from cavity.losses import Squared
 from cavity.result import Refusal, RunError, Trace
 
@@ -67,6 +67,8 @@ def test_every_status_is_reached_by_a_run_that_deserves_it():
     prior, good = standard_prior(1), gaussian_cost([1.0], [1.0])[0]
     bad = CostFactor(lambda t: np.inf, 1)
     same = LinearFactor(Squared(), np.full((20, 4), 5.0), np.ones(20))
+    with pytest.raises(FactorError) as interrupted:
+        fit([good, CostFactor(lambda t: {}[0], 1)], prior)
     reached = {
         fit([same], standard_prior(4, 25.0), "qla", loops=1, safeguards=True).status,
         fit([good], prior).status,
@@ -75,6 +77,7 @@ def test_every_status_is_reached_by_a_run_that_deserves_it():
         fit([good, concave(50.0)], prior).status,
         fit([good, bad], prior).status,
         fit([good, concave(0.1)], prior, negative="skip").status,
+        interrupted.value.result.status,
     }
     assert reached == set(Status)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cavity.factors import Factor
 from cavity.gaussian import FactorialGaussian
-from cavity.result import Ledger, Refusal, Result
+from cavity.result import Ledger, Refusal, Result, Status
 from cavity.schedules import Order, Temperature
 from cavity.schemes._protocol import Scheme
 from cavity.sites import NoSites, OwnSites, Sites, TiedSites, extend, is_proper_against, restrict
@@ -82,11 +82,15 @@ class Proposal(NamedTuple):
 
 
 class FactorError(RuntimeError):
-    """A factor raised an error. ``factor`` is its index, ``result`` the state before it."""
+    """A factor raised an error.
+
+    ``factor`` is its index, -1 where all were asked at once, and ``result`` the state before it.
+    """
 
     def __init__(self, factor: int, result: Result, error: Exception) -> None:
-        super().__init__(f"factor {factor} raised {type(error).__name__}: {error}; the state before it is in .result")
-        self.factor, self.result = factor, result
+        who = f"factor {factor}" if factor >= 0 else "one of the factors"
+        super().__init__(f"{who} raised {type(error).__name__}: {error}; the state before it is in .result")
+        self.factor, self.result = factor, replace(result, status=Status.INTERRUPTED)
 
 
 def visit(
@@ -177,7 +181,7 @@ class Guard:
     @property
     def is_lost(self) -> bool:
         """Whether the last loop ended at a higher cost than the prior mean."""
-        return self.is_on and not self._last <= self._bound + _LEEWAY * abs(self._bound)
+        return self.is_on and not self._last <= self._bound + _LEEWAY * (1.0 + abs(self._bound))
 
     def begin_loop(self, beta: float, prior_mean: FloatArray, mean: FloatArray) -> bool:
         """Note the cost of the prior mean at the loop's temperature; whether to keep the state to go back to it."""
@@ -223,11 +227,13 @@ class _Run:
 
     def cost(self, point: FloatArray) -> float:
         """Beta times all costs at a point, and the prior's term."""
+        costs = []
         with np.errstate(all="ignore"):
-            costs = [
-                factor.cost((point if support is None else point[support])[None])[0]
-                for factor, support in zip(self.factors, self.supports, strict=True)
-            ]
+            for k, (factor, support) in enumerate(zip(self.factors, self.supports, strict=True)):
+                try:
+                    costs.append(factor.cost((point if support is None else point[support])[None])[0])
+                except Exception as error:
+                    raise FactorError(k, self.result(), error) from error
             return float(self.beta * np.sum(costs) + prior_cost(self.prior, point))
 
     def begin_at(self, start: Sequence[FactorialGaussian]) -> None:
@@ -256,8 +262,7 @@ class _Run:
             else:
                 self.ledger.refuse(-1, Refusal.RESCALING)
             self.beta = beta
-        if self.settings.sites != "none":
-            self.posterior = self.sites.posterior(self.prior)
+        self._renew()
         if self.settings.sites == "averaged":
             self.gathered = FactorialGaussian.uniform(self.prior.dim)
         if self.guard.is_on and self.guard.begin_loop(self.beta, self.prior.mean, self.posterior.mean):
@@ -303,10 +308,21 @@ class _Run:
         self.ledger.end_loop(change)
 
     def finish(self) -> None:
-        """Go back to the best loop if the last one is worse than the prior mean."""
+        """Go back to the best loop if the last one is worse than the prior mean; multiply the posterior up anew."""
         if self.guard.is_lost:
             self.sites, self.posterior = self.kept
             self.ledger.refuse(-1, Refusal.DIVERGED)
+        self._renew()
+
+    def _renew(self) -> None:
+        """Multiply the posterior up from prior and sites; where rounding leaves that improper, say so and keep it."""
+        if self.settings.sites == "none":
+            return
+        product = self.sites.posterior(self.prior)
+        if is_proper_against(product, self.prior):
+            self.posterior = product
+        else:
+            self.ledger.refuse(-1, Refusal.IMPROPER_POSTERIOR)
 
     def result(self) -> Result:
         """Everything so far as a value."""

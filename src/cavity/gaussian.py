@@ -121,7 +121,8 @@ class FactorialGaussian:
     def log_mass(self) -> float:
         r"""Logarithm of the integral, :math:`s + \tfrac12 \sum_i [r_i^2/p_i + \log(2\pi/p_i)]`."""
         p = self._proper().precision
-        return self.log_scale + 0.5 * float(np.sum(self.shift * self.shift / p - np.log(p) + _LOG_2PI))
+        with np.errstate(over="ignore"):
+            return self.log_scale + 0.5 * float(np.sum(self.shift * (self.shift / p) - np.log(p) + _LOG_2PI))
 
     def normalized(self) -> FactorialGaussian:
         """Scale to integral one."""

@@ -49,6 +49,7 @@ class Status(Enum):
         "updates were refused in the last loop because of negative='skip' and sites of negative precision: "
         "use negative='keep' or negative='floor'"
     )
+    INTERRUPTED = "a factor raised an error, and this is the state before it: mend its cost, then run again"
 
     @property
     def is_success(self) -> bool:

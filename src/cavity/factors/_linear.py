@@ -230,10 +230,15 @@ class LinearBatches(Sequence[LinearFactor]):
         return result
 
     def losses(self, points: ArrayLike) -> FloatArray:
-        """Loss of every row, without weights, at points ``(n, dim)`` or one point ``(dim,)``."""
+        """Loss of every row, without weights, at points ``(n, dim)`` or one point ``(dim,)``; zero if of no weight."""
         t = np.asarray(points, dtype=np.float64)
         z = (self.X @ t.T).T if np.any(t) else np.zeros((*t.shape[:-1], self.targets.size))
-        result: FloatArray = self.loss.value(self.targets, z)
+        result: FloatArray
+        if self.weights is None or np.all(self.weights > 0.0):
+            result = self.loss.value(self.targets, z)
+        else:  # the others are absent: their loss may be NaN, or raise
+            kept, result = self.weights > 0.0, np.zeros(z.shape)
+            result[..., kept] = self.loss.value(self.targets[kept], z[..., kept])
         return result
 
 

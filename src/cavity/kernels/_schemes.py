@@ -19,6 +19,7 @@ _HALVINGS = 30
 _ROUNDING = 1e-13
 _CG_TOL = 1e-13
 LEAST_VARIANCE = 1e-12
+UNSEEN = 1e-150
 
 
 class QuickLaplace(NamedTuple):
@@ -145,7 +146,7 @@ class GaussQuadrature(NamedTuple):
             m = arm * gamma / mass * (up[j] - down[j])
             square = arm * gamma * gamma / mass * (up[j] + down[j])
             v = square - m * m
-            v = v if v > LEAST_VARIANCE * square else np.nan
+            v = v if v > max(LEAST_VARIANCE * square, UNSEEN) else np.nan
             v = v if touched[j] else 1.0
             r = m / v * np.sqrt(precision[j])
             p = (1.0 / v - 1.0) * precision[j]

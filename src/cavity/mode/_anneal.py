@@ -84,5 +84,6 @@ class _Counted:
 
 
 def _precision(problem: Problem, curvature: FloatArray) -> FloatArray:
-    """Second derivatives of the cost along every axis, curvatures below zero taken for zero."""
-    return problem.precision + problem.design.pull_squares(problem.weights * np.maximum(curvature, 0.0))
+    """Second derivatives of the cost along every axis; curvatures below zero or not finite are taken for zero."""
+    usable = np.where((curvature > 0.0) & (curvature < np.inf), curvature, 0.0)
+    return problem.precision + problem.design.pull_squares(problem.weights * usable)

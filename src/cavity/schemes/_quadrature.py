@@ -21,6 +21,8 @@ _NEWTON_STEPS = 200
 _ROUNDING = 1e-12
 # Below this share of the second moment, an estimated variance is the rounding error of its subtraction.
 _LEAST_VARIANCE = 1e-12
+# Below this share of the cavity's variance the arms of the star count for nothing, and tell of no width.
+_UNSEEN = 1e-150
 
 
 def _star_costs(factor: Factor, cavity: FactorialGaussian, star: Star) -> StarCosts:
@@ -77,7 +79,8 @@ class GaussQuadrature:
             mass, mean, square, offset = _moments(*_node_costs(factor, cavity, self.rule), beta)
         variance = square - mean * mean
         with np.errstate(all="ignore"):
-            precision = np.where(variance > _LEAST_VARIANCE * square, 1.0 / variance, np.nan) - 1.0
+            known = variance > np.maximum(_LEAST_VARIANCE * square, _UNSEEN)
+            precision = np.where(known, 1.0 / variance, np.nan) - 1.0
             shift = mean / variance
             # Of the mass of cavity times site, what is not the scale: completed squares and widths.
             excess = 0.5 * np.sum(mean * mean / variance + np.log(np.abs(variance)))
