@@ -146,7 +146,7 @@ def test_what_goes_against_it_is_refused_with_a_remedy():
     X, y = signed_data(20)
     wide = sparse.csr_array(([1.0, 1.0], ([0, 1], [0, 5000])), shape=(2, 5001))
     for parameters, message in (
-        ({"covariance": "half"}, "covariance must be 'diagonal' or 'full', got 'half'"),
+        ({"covariance": "half"}, "covariance must be 'auto', 'diagonal' or 'full', got 'half'"),
         ({"scheme": "vq"}, "leave scheme at 'exact', got 'vq'"),
         ({"power": 0.5}, "one number for beta, and power=1, got beta=1.0 and power=0.5"),
         ({"beta": [0.5, 1.0]}, "one number for beta"),
@@ -155,7 +155,7 @@ def test_what_goes_against_it_is_refused_with_a_remedy():
         with pytest.raises(ValueError, match=message):
             EPClassifier(**{"covariance": "full", **parameters}).fit(X, y)
     for fit in (EPClassifier(covariance="full").fit, lambda X, y: EPClassifier(covariance="full").partial_fit(X, y, y)):
-        with pytest.raises(ValueError, match="at most 5000 columns, got 5002; leave covariance at 'diagonal'"):
+        with pytest.raises(ValueError, match="at most 5000 columns, got 5002; leave covariance at 'auto'"):
             fit(wide, [0, 1])
 
 
