@@ -15,7 +15,7 @@ from cavity.schemes import NAMES
 _LEEWAY = 1e-9
 
 CHOICES: dict[str, dict[str, Any]] = {
-    "PCA basis, from the mode": {},
+    "default basis, from the mode": {},
     "own columns, from the prior": {"basis": None, "init": "prior"},
 }
 

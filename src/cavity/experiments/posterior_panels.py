@@ -16,9 +16,10 @@ NAMES = {
     "vq": "VQ",
     "exact": "exact projection, own columns",
     "exact_pca": "exact projection, PCA basis",
+    "exact_curvature": "exact projection, curvature basis",
     "full": "EP with a full covariance",
 }
-COMPARED = ("exact", "exact_pca", "full")
+COMPARED = ("exact", "exact_pca", "exact_curvature", "full")
 _STYLES: dict[str, dict[str, Any]] = {
     "la": {"color": "#D55E00", "marker": "s"},
     "qla": {"color": "#CC79A7", "marker": "^"},
@@ -26,6 +27,7 @@ _STYLES: dict[str, dict[str, Any]] = {
     "vq": {"color": "#00406B", "marker": "o"},
     "exact": {"color": "#A65E00", "marker": "v"},
     "exact_pca": {"color": "#0072B2", "marker": "o"},
+    "exact_curvature": {"color": "#56B4E9", "marker": "P"},
     "full": {"color": "#000000", "marker": "D"},
 }
 # Intervals are so many standard deviations either way.
@@ -87,7 +89,7 @@ def over_cells(results: Json, measure: str, axes: Any) -> None:
     cells = results["cells"]
     x = np.arange(len(cells))
     axes.axhspan(low, high, color="#E6E8EC", zorder=1)
-    for shift, name in zip((-0.2, 0.0, 0.2), COMPARED, strict=True):
+    for shift, name in zip((-0.27, -0.09, 0.09, 0.27), COMPARED, strict=True):
         values = [cell["fits"][name][f"{measure}_sampled"] for cell in cells]
         axes.plot(x + shift, values, linestyle="none", markersize=4.5, label=NAMES[name], zorder=3, **_STYLES[name])
     if is_log:

@@ -84,9 +84,9 @@ def _posterior_finding(results: Json) -> str:
         return f"{min(values):.2f} to {max(values):.2f}"
 
     return (
-        "On columns of unit variance, posterior means of exact projection in the basis of the data lie "
-        f"{span('exact_pca', 'dm_sampled')} standard deviations from those of sampling, and deviations are "
-        f"{span('exact_pca', 'sdr_sampled')} times as large; in the columns’ own coordinates it is "
+        "On columns of unit variance, posterior means of exact projection in the basis of the curvature lie "
+        f"{span('exact_curvature', 'dm_sampled')} standard deviations from those of sampling, and deviations are "
+        f"{span('exact_curvature', 'sdr_sampled')} times as large; in the columns’ own coordinates it is "
         f"{span('exact', 'dm_sampled')}, and {span('exact', 'sdr_sampled')}."
     )
 
