@@ -97,12 +97,15 @@ class LinearEP(Posteriors):
         """Fit one posterior for every row of ``targets`` and keep them."""
         X, targets, weights = rows_of_weight(checked_rows(X), targets, weights)
 
-        run = self._run_full if self._has_full_covariance() else self._run
+        columns, full = [np.ascontiguousarray(t) for t in targets], self._has_full_covariance()
 
         def runs(variance: Any) -> tuple[Frame, Sequence[Result | FullResult]]:
-            frame, modes = self._prepared(X, targets, weights, loss, variance)
+            frame, modes = self._prepared(X, columns, weights, loss, variance)
             rows, prior = frame.rows(X), frame.inner_prior
-            return frame, [run(loss, rows, t, weights, prior, k, modes[k]) for k, t in enumerate(targets)]
+            every = [LinearBatches.unchecked(loss, rows, t, self.batch_size, weights) for t in columns]
+            if full:
+                return frame, [self._run_full(factors, prior) for factors in every]
+            return frame, [self._run(f, prior, self._start(k, f, modes[k])) for k, f in enumerate(every)]
 
         variance = self.prior_variance
         if isinstance(variance, str):
@@ -121,19 +124,9 @@ class LinearEP(Posteriors):
         self.trace_ = results[0].trace if len(results) == 1 else tuple(r.trace for r in results)
         self.status_ = next((r.status for r in results if not r.status.is_success), results[0].status)
 
-    def _run(
-        self,
-        loss: Loss,
-        X: Any,
-        targets: FloatArray,
-        weights: FloatArray | None,
-        prior: FactorialGaussian,
-        k: int,
-        mode: Mode | None,
-    ) -> Result:
-        """Run EP on one linear predictor, the mode of which may be known."""
+    def _run(self, factors: LinearBatches, prior: FactorialGaussian, start: Any) -> Result:
+        """Run EP on one linear predictor."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1)) if self.shuffle else 0
-        factors = LinearBatches.unchecked(loss, X, np.ascontiguousarray(targets), self.batch_size, weights)
         return fit(
             factors,
             prior,
@@ -147,22 +140,12 @@ class LinearEP(Posteriors):
             seed=seed,
             tol=self.tol,
             safeguards=self.safeguards,
-            start=self._start(k, factors, mode),
+            start=start,
             progress=bool(self.verbose),
         )
 
-    def _run_full(
-        self,
-        loss: Loss,
-        X: Any,
-        targets: FloatArray,
-        weights: FloatArray | None,
-        prior: FactorialGaussian,
-        k: int,
-        mode: Mode | None,
-    ) -> FullResult:
+    def _run_full(self, factors: LinearBatches, prior: FactorialGaussian) -> FullResult:
         """Run EP with a full covariance on one linear predictor."""
-        factors = LinearBatches.unchecked(loss, X, np.ascontiguousarray(targets), self.batch_size, weights)
         return fit_full(
             factors,
             prior,
@@ -206,16 +189,14 @@ class LinearEP(Posteriors):
         return mode if named and mode is not None else named
 
     def _prepared(
-        self, X: Any, targets: FloatArray, weights: FloatArray | None, loss: Loss, variance: Any
+        self, X: Any, targets: Sequence[FloatArray], weights: FloatArray | None, loss: Loss, variance: Any
     ) -> tuple[Frame, Sequence[Mode | None]]:
         """Prior and basis for rows, checked before, and the modes of their predictors where the basis comes of them."""
         frame = self._frame_for(X, variance)
         if frame.basis is not None or not self._wants_curvature(X, frame):
             return frame, [None] * len(targets)
         rows, beta = frame.rows(X), resolve_beta(self.beta).beta(0)
-        every = [
-            LinearBatches.unchecked(loss, rows, np.ascontiguousarray(t), self.batch_size, weights) for t in targets
-        ]
+        every = [LinearBatches.unchecked(loss, rows, t, self.batch_size, weights) for t in targets]
         modes = [mode_of(factors, frame.prior, beta) for factors in every]
         total = np.sum([information(f, m, beta) for f, m in zip(every, modes, strict=True)], axis=0)
         turned = replace(frame, basis=directions(total, frame.prior.std))

@@ -33,8 +33,8 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     loss : {"logistic", "hinge", "quasi01"} or a loss object, default="logistic"
         Loss of the linear predictor for labels -1 and +1; `cavity.losses` tells how to write one.
     scheme : str or scheme object, default="exact"
-        How sites are fitted: ``"exact"`` by exact moments of every row; ``"vq"``, ``"gq"``, ``"qla"``, ``"la"`` as in
-        the paper; or an object of `cavity.schemes`.
+        How sites are fitted: ``"exact"`` by exact moments of every row; ``"rvq"`` by recentred quadrature; ``"vq"``,
+        ``"gq"``, ``"qla"``, ``"la"`` as in the paper; or an object of `cavity.schemes`.
     batch_size : int, default=10
         Rows that share one site.
     loops : int, default=50
