@@ -4,10 +4,10 @@ A loss is a ``NamedTuple`` with at least one field and two methods, written with
 comparisons used as factors and no ``if``, so that the same lines serve arrays here and scalars in compiled code.
 `cavity.testing.check_loss` tells whether a loss of your own keeps the contract.
 
-A loss that is linear in pieces may say so, by a third method ``pieces(y)`` for a single number ``y``: exact integrals
-follow. It returns triples ``(end, slope, offset)`` of floats from left to right, of which the last ends at infinity:
-the loss is ``offset + slope * z`` for ``z`` up to ``end`` and beyond the end before. It is compiled too, and may
-branch on ``y``, but always returns the same number of pieces.
+A loss that is linear in pieces may say so, by a third method ``pieces(y)``: exact integrals follow. It returns triples
+``(end, slope, offset)`` from left to right, of which the last ends at infinity: the loss is ``offset + slope * z`` for
+``z`` up to ``end`` and beyond the end before. It is written for a number ``y`` and for an array as the other methods
+are, without ``if``; what does not depend on ``y`` may be a float in either case.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 __all__ = ["Absolute", "Hinge", "Huber", "Logistic", "Poisson", "Quantile", "QuasiZeroOne", "Squared"]
 
-Piece: TypeAlias = tuple[float, float, float]
+Piece: TypeAlias = tuple[Any, Any, Any]
 
 
 class Loss(Protocol):
@@ -112,12 +112,10 @@ class Hinge(NamedTuple):
         t = self.margin - y * z
         return np.maximum(t, 0.0), -y * (0.5 + 0.5 * np.sign(t)), 0.0 * t
 
-    def pieces(self, y: float) -> tuple[Piece, Piece]:
+    def pieces(self, y: Any) -> tuple[Piece, Piece]:
         """Descent and floor, in the order of ``y``."""
-        end = self.margin * y
-        if y > 0.0:
-            return (end, -y, 1.0 * self.margin), (np.inf, 0.0, 0.0)
-        return (end, 0.0, 0.0), (np.inf, -y, 1.0 * self.margin)
+        falls, rises = 1.0 * (y > 0.0), 1.0 * (y <= 0.0)
+        return (self.margin * y, -y * falls, self.margin * falls), (np.inf, -y * rises, self.margin * rises)
 
 
 class QuasiZeroOne(NamedTuple):
@@ -157,12 +155,12 @@ class QuasiZeroOne(NamedTuple):
         below, above = 0.5 - 0.5 * np.sign(a), 0.5 + 0.5 * np.sign(a - self.epsilon)
         return v, -y * (self.epsilon * below + (1.0 - below - above) / self.epsilon), 0.0 * a
 
-    def pieces(self, y: float) -> tuple[Piece, Piece, Piece]:
+    def pieces(self, y: Any) -> tuple[Piece, Piece, Piece]:
         """Slope of the wrong side, descent and floor, in the order of ``y``."""
         gentle, steep, end = -self.epsilon * y, -y / self.epsilon, self.epsilon * y
-        if y > 0.0:
-            return (0.0, gentle, 1.0), (end, steep, 1.0), (np.inf, 0.0, 0.0)
-        return (end, 0.0, 0.0), (0.0, steep, 1.0), (np.inf, gentle, 1.0)
+        falls, rises = 1.0 * (y > 0.0), 1.0 * (y <= 0.0)
+        first, last = (np.minimum(end, 0.0), gentle * falls, falls), (np.inf, gentle * rises, rises)
+        return first, (np.maximum(end, 0.0), steep, 1.0), last
 
 
 class Squared(NamedTuple):
@@ -182,6 +180,11 @@ class Squared(NamedTuple):
     """
 
     scale: float = 1.0
+
+    @property
+    def as_squared(self) -> float:
+        """Scale; that it is there tells where Gaussians are multiplied that this factor is one."""
+        return self.scale
 
     @property
     def targets(self) -> str:
@@ -231,7 +234,7 @@ class Absolute(NamedTuple):
         r = z - y
         return np.abs(r) / self.scale, np.sign(r) / self.scale, 0.0 * r
 
-    def pieces(self, y: float) -> tuple[Piece, Piece]:
+    def pieces(self, y: Any) -> tuple[Piece, Piece]:
         """Both sides of ``y``."""
         a = 1.0 / self.scale
         return (1.0 * y, -a, a * y), (np.inf, a, -a * y)
@@ -318,7 +321,7 @@ class Quantile(NamedTuple):
         v = (np.maximum(r, 0.0) - self.quantile * r) / self.scale
         return v, (0.5 + 0.5 * np.sign(r) - self.quantile) / self.scale, 0.0 * r
 
-    def pieces(self, y: float) -> tuple[Piece, Piece]:
+    def pieces(self, y: Any) -> tuple[Piece, Piece]:
         """Both sides of ``y``."""
         down, up = -self.quantile / self.scale, (1.0 - self.quantile) / self.scale
         return (1.0 * y, down, -down * y), (np.inf, up, -up * y)

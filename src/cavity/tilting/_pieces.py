@@ -1,0 +1,207 @@
+r"""The closed form for losses of straight pieces: truncated Gaussians, joined from left to right.
+
+On a piece the product is a Gaussian of the same variance whose mean is moved against the slope. As in `cavity.moments`,
+all lengths are in standard deviations and measured from the ends of the pieces, and all sums are of positive terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import erf, ndtr
+
+from cavity.tilting._values import ROOT_2PI, FloatArray, Tilts
+
+_ROOT_HALF = float(np.sqrt(0.5))
+# From here on a continued fraction of so many terms is exact, and differences of tail functions are not.
+_FAR, _TERMS = 4.5, 20
+# A piece over which the exponent changes by less than this is integrated by nodes: its ends would cancel.
+_NARROW = 2.0
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
+
+
+class _Part(NamedTuple):
+    """One piece, or several joined, as arrays over rows.
+
+    ``height`` is the logarithm of the product at a reference point, relative to the top of the Gaussian; ``mass`` is
+    relative to the product there; ``drop_left`` and ``drop_right`` are how much higher it is than the product's
+    logarithm at either end. ``shift`` leads from the Gaussian's mean to the part's, ``to_left`` and ``to_right`` from
+    there to the ends.
+    """
+
+    height: FloatArray
+    mass: FloatArray
+    drop_left: Any
+    drop_right: Any
+    shift: FloatArray
+    to_left: Any
+    to_right: Any
+    variance: FloatArray
+
+    @property
+    def mirrored(self) -> _Part:
+        """Left and right exchanged."""
+        height, mass, drop_left, drop_right, shift, to_left, to_right, variance = self
+        return _Part(height, mass, drop_right, drop_left, -shift, to_right, to_left, variance)
+
+
+class _Line(NamedTuple):
+    """A piece between two ends: its ends from the mean, its slope, and the product's logarithm at ends and peak."""
+
+    left: FloatArray
+    right: FloatArray
+    length: FloatArray
+    lean: FloatArray
+    at_left: FloatArray
+    at_right: FloatArray
+    at_peak: FloatArray
+
+    def at(self, chosen: Any) -> _Line:
+        return _Line(*(field[chosen] for field in self))
+
+    @property
+    def mirrored(self) -> _Line:
+        left, right, length, lean, at_left, at_right, at_peak = self
+        return _Line(-right, -left, length, -lean, at_right, at_left, at_peak)
+
+
+def by_pieces(pieces: Sequence[Any], mean: FloatArray, std: FloatArray, power: FloatArray) -> Tilts:
+    """Join the truncated Gaussians of the pieces ``(end, slope, offset)``, arrays over rows or numbers."""
+    lines = _lines(pieces, mean, std, power)
+    if len(lines) == 1:
+        return Tilts(lines[0].at_peak, -lines[0].lean, np.ones_like(mean))
+    whole = _half(lines[0].mirrored).mirrored
+    for line in lines[1:-1]:
+        whole = _joined(whole, _between(line))
+    whole = _joined(whole, _half(lines[-1]))
+    return Tilts(whole.height + np.log(whole.mass / ROOT_2PI), whole.shift, whole.variance)
+
+
+def _lines(pieces: Sequence[Any], mean: FloatArray, std: FloatArray, power: FloatArray) -> list[_Line]:
+    """Measure the pieces in standard deviations from the mean."""
+    lines = []
+    start = left = at_left = np.full_like(mean, -np.inf)
+    for end, slope, offset in pieces:
+        right = (end - mean) / std
+        steep = power * slope
+        lean, base = steep * std, power * offset
+        # The height of a joint is taken from one side for both.
+        at_right = -(base + steep * end) - 0.5 * right * right
+        at_peak = 0.5 * lean * lean - (base + steep * mean)
+        lines.append(_Line(left, right, (end - start) / std, lean, at_left, at_right, at_peak))
+        start, left, at_left = end, right, at_right
+    return lines
+
+
+def _joined(a: _Part, b: _Part) -> _Part:
+    """Join two neighbours: all sums are of positive terms, and the heavier one gives the mean."""
+    rise = b.drop_left - a.drop_right  # of the reference height
+    mass_a, mass_b = a.mass * np.exp(np.minimum(-rise, 0.0)), b.mass * np.exp(np.minimum(rise, 0.0))
+    mass = mass_a + mass_b
+    share_a, share_b, gap = mass_a / mass, mass_b / mass, a.to_right + b.to_left
+    shift = np.where(share_a > share_b, a.shift + share_b * gap, b.shift - share_a * gap)
+    variance = share_a * a.variance + share_b * b.variance + (share_a * share_b) * (gap * gap)
+    height, drop_right = np.where(rise > 0.0, b.height, a.height), b.drop_right - np.minimum(rise, 0.0)
+    return _Part(height, mass, np.nan, drop_right, shift, np.nan, b.to_right + share_a * gap, variance)
+
+
+def _half(line: _Line) -> _Part:
+    """Take a piece without right end: a tail, or the larger part of a Gaussian where it holds its peak."""
+    a = line.left + line.lean
+    is_tail = a >= 0.0
+    mass, mean, variance = _beyond(a)
+    height = np.where(is_tail, line.at_left, line.at_peak)
+    shift = np.where(is_tail, line.left, -line.lean) + mean
+    to_left = np.where(is_tail, mean, mean - a)
+    return _Part(height, mass, np.where(is_tail, 0.0, 0.5 * a * a), np.inf, shift, to_left, np.inf, variance)
+
+
+def _beyond(a: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    r"""Mass, mean and variance of :math:`e^{-t^2/2}` beyond a, relative to the top or, for a > 0, to t = a."""
+    top, mass = np.exp(-0.5 * a * a), ROOT_2PI * ndtr(-a)
+    # For a > 0 the mean is measured from a, and for a < 0 from zero.
+    mean = top / mass
+    variance = 1.0 + (a - mean) * mean
+    positive = a > 0.0
+    mean = np.where(positive, mean - a, mean)
+    mass = np.where(positive, mass / top, mass)
+    far = np.flatnonzero(a >= _FAR)
+    if far.size:
+        mass[far], mean[far], variance[far] = _far_tail(a[far])
+    return mass, mean, variance
+
+
+def _far_tail(a: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    r"""Mass, mean and variance of :math:`e^{-a t - t^2/2}` on the positive axis, for large a.
+
+    The moments obey :math:`M_{n-1} = (M_{n+1} + a M_n)/n`, whose ratios :math:`M_n/M_{n-1}` are continued fractions.
+    """
+    ratio = 0.5 * (np.sqrt(a * a + (4.0 * _TERMS + 4.0)) - a)
+    for n in range(_TERMS, 1, -1):
+        ratio += a
+        np.divide(n, ratio, out=ratio)
+    mean = 1.0 / (a + ratio)
+    return 1.0 / (a + mean), mean, mean * (ratio - mean)
+
+
+def _between(line: _Line) -> _Part:
+    """Take a piece between two ends, each row by the form that does not cancel."""
+    a, b = line.left + line.lean, line.right + line.lean
+    narrow = (line.length <= _NARROW) & (0.5 * line.length * np.abs(a + b) <= _NARROW)
+    falls, rises = ~narrow & (a >= 0.0), ~narrow & (b <= 0.0) & ~(a >= 0.0)
+    part = _Part(*(np.empty_like(a) for _ in _Part._fields))
+    for chosen, form in (
+        (narrow, _narrow_part),
+        (falls, _tail_part),
+        (rises, _rising_part),
+        (~(narrow | falls | rises), _middle_part),
+    ):
+        places = np.flatnonzero(chosen)
+        if places.size:
+            for target, value in zip(part, form(line.at(places)), strict=True):
+                target[places] = value
+    return part
+
+
+def _narrow_part(line: _Line) -> _Part:
+    """Take a piece over which the product is as good as polynomial, by nodes about its middle."""
+    half = 0.5 * line.length
+    middle = line.left + line.lean + half
+    t = half * _NODES[:, None]
+    f = (half * _WEIGHTS[:, None]) * np.exp(-t * (middle + 0.5 * t))
+    mass = np.sum(f, axis=0)
+    mean = np.sum(f * t, axis=0) / mass
+    variance = np.sum(f * (t - mean) ** 2, axis=0) / mass
+    drop_left, drop_right = -half * (middle - 0.5 * half), half * (middle + 0.5 * half)
+    height, shift = line.at_left + drop_left, line.left + half + mean
+    return _Part(height, mass, drop_left, drop_right, shift, half + mean, half - mean, variance)
+
+
+def _tail_part(line: _Line) -> _Part:
+    """Take a piece that falls from its left end on: a tail, less the tail beyond its right end."""
+    length, a = line.length, line.left + line.lean
+    mass, mean, variance = _beyond(a)
+    mass_beyond, mean_beyond, variance_beyond = _beyond(a + length)
+    drop = length * (a + 0.5 * length)
+    lost = np.exp(-drop) * mass_beyond / mass
+    kept, mean_beyond = 1.0 - lost, mean_beyond + length
+    mean = (mean - lost * mean_beyond) / kept
+    variance = (variance - lost * variance_beyond) / kept - lost * (mean_beyond - mean) ** 2
+    return _Part(line.at_left, mass * kept, 0.0, drop, line.left + mean, mean, length - mean, variance)
+
+
+def _rising_part(line: _Line) -> _Part:
+    """Take a piece that rises up to its right end."""
+    return _tail_part(line.mirrored).mirrored
+
+
+def _middle_part(line: _Line) -> _Part:
+    """Take a piece that holds its own peak."""
+    a, b = line.left + line.lean, line.right + line.lean
+    at_a, at_b = np.exp(-0.5 * a * a), np.exp(-0.5 * b * b)
+    mass = 0.5 * ROOT_2PI * (erf(_ROOT_HALF * b) - erf(_ROOT_HALF * a))
+    mean = (at_a - at_b) / mass
+    variance = 1.0 + (a * at_a - b * at_b) / mass - mean * mean
+    return _Part(line.at_peak, mass, 0.5 * a * a, 0.5 * b * b, mean - line.lean, mean - a, b - mean, variance)

@@ -1,0 +1,106 @@
+"""Which form serves which loss."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cavity.losses import Loss
+from cavity.tilting._integrals import at_peaks, by_rules
+from cavity.tilting._logistic import by_probits
+from cavity.tilting._panels import by_panels
+from cavity.tilting._pieces import by_pieces
+from cavity.tilting._values import FloatArray, Rows, Tilts, put
+
+# So many rows at once: what they need in between stays within the caches.
+_AT_ONCE = 1024
+
+
+def tilts(loss: Loss, y: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray | float = 1.0) -> Tilts:
+    r"""Compute, for every row, log mass, shift and ratio of :math:`N(z; m, v)\, e^{-\beta \ell(y, z)}`.
+
+    Parameters
+    ----------
+    loss
+        The loss of a row.
+    y, mean, variance
+        Targets, and means and variances of the Gaussians, of shape ``(n,)``. Where a variance is zero, the factor is a
+        constant.
+    power
+        The power :math:`\beta > 0` of the factors: a number, or one per row.
+
+    Returns
+    -------
+    Tilts
+        NaN in the rows whose cost is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cavity.losses import Squared
+    >>> found = tilts(Squared(), y=np.array([2.0, 0.0]), mean=np.zeros(2), variance=np.ones(2))
+    >>> found.log_mass.round(6), found.shift.round(6), found.ratio.round(6)
+    (array([-1.346574, -0.346574]), array([1., 0.]), array([0.5, 0.5]))
+    """
+    n = mean.size
+    rows = Rows(y, mean, variance, np.broadcast_to(np.asarray(power, dtype=np.float64), (n,)))
+    result = Tilts(np.empty(n), np.empty(n), np.empty(n))
+    with np.errstate(all="ignore"):
+        for start in range(0, n, _AT_ONCE):
+            some = slice(start, start + _AT_ONCE)
+            put(result, some, _checked(loss, rows.at(some)))
+    return result
+
+
+def _checked(loss: Loss, rows: Rows) -> Tilts:
+    """Take care of variances of zero and of costs that are not finite."""
+    is_constant = rows.variance == 0.0
+    if np.any(is_constant):
+        constant = Tilts(-rows.power * loss.value(rows.y, rows.mean), np.zeros(rows.y.size), np.ones(rows.y.size))
+        others = np.flatnonzero(~is_constant)
+        if others.size:
+            put(constant, others, _chosen(loss, rows.at(others)))
+        found = constant
+    else:
+        found = _chosen(loss, rows)
+    is_bad = ~np.isfinite(found.log_mass + found.shift + found.ratio)
+    if np.any(is_bad):
+        put(found, is_bad, Tilts(*np.full((3, 1), np.nan)))
+    return found
+
+
+def _chosen(loss: Loss, rows: Rows) -> Tilts:
+    """Take the closed form that a loss offers, or integrate."""
+    pieces = getattr(loss, "pieces", None)
+    if pieces is not None:
+        return by_pieces(pieces(rows.y), rows.mean, np.sqrt(rows.variance), rows.power)
+    scale = getattr(loss, "as_squared", None)
+    if scale is not None:
+        return _squared(scale, rows)
+    sharpness = getattr(loss, "as_logistic", None)
+    if sharpness is None:
+        return _integrated(loss, rows)
+    if not np.all(rows.power == 1.0):
+        return _integrated(loss, rows)
+    found = by_probits(sharpness * rows.y, rows.mean, rows.variance)
+    left = np.flatnonzero(np.isnan(found.log_mass))
+    if left.size:
+        put(found, left, _integrated(loss, rows.at(left)))
+    return found
+
+
+def _squared(scale: float, rows: Rows) -> Tilts:
+    """Multiply Gaussians."""
+    noise = scale * scale / rows.power
+    total = rows.variance + noise
+    distance, ratio = rows.y - rows.mean, noise / total
+    log_mass = 0.5 * (np.log(ratio) - distance * distance / total)
+    return Tilts(log_mass, distance * np.sqrt(rows.variance) / total, ratio)
+
+
+def _integrated(loss: Loss, rows: Rows) -> Tilts:
+    """Integrate by one rule where that is enough, else on panels."""
+    products = at_peaks(loss, rows)
+    moments, left = by_rules(products)
+    if left.size:
+        moments[:, left] = by_panels(products.at(left))
+    return products.tilts(moments)

@@ -1,0 +1,44 @@
+"""What goes in and out: rows with their Gaussians, and what factors do to these."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.intp]
+
+ROOT_2PI = float(np.sqrt(2.0 * np.pi))
+
+
+class Tilts(NamedTuple):
+    """What the factors of rows do to their Gaussians; arrays of shape ``(n,)``.
+
+    ``log_mass`` is the logarithm of the mass, ``shift`` that of the mean in standard deviations of the Gaussian,
+    ``ratio`` that of the variances.
+    """
+
+    log_mass: FloatArray
+    shift: FloatArray
+    ratio: FloatArray
+
+
+class Rows(NamedTuple):
+    """Targets, means and variances of the predictors, and powers of the factors; arrays of shape ``(n,)``."""
+
+    y: FloatArray
+    mean: FloatArray
+    variance: FloatArray
+    power: FloatArray
+
+    def at(self, chosen: Any) -> Rows:
+        """Return some of the rows."""
+        return Rows(self.y[chosen], self.mean[chosen], self.variance[chosen], self.power[chosen])
+
+
+def put(tilts: Tilts, chosen: Any, values: Tilts) -> None:
+    """Write the values of some rows."""
+    for target, value in zip(tilts, values, strict=True):
+        target[chosen] = value
