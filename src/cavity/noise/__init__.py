@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cavity.estimators._noise_kinds import AsymmetricLaplace, Counts, Gaussian, GaussianWithTails
+from cavity.noise._kinds import AsymmetricLaplace, Counts, Gaussian, GaussianWithTails
 from cavity.losses import Absolute, Huber, Loss, Poisson, Quantile, Squared
 
 FloatArray = NDArray[np.float64]
@@ -119,6 +119,28 @@ def predictive_quantile(
     return noise.quantile(m, v, p)
 
 
+def log_normalizer(loss: Loss, targets: ArrayLike, *, beta: float = 1.0) -> FloatArray:
+    r"""Logarithm of what a row's factor must be divided by to be a density of its target.
+
+    :math:`\log(C s)` above, and :math:`\log y!` for Poisson. Zero for signs, whose factors are taken as they are: the
+    logistic loss is normalised, the others have no density; and for a loss whose noise is not known.
+
+    Parameters
+    ----------
+    loss, beta
+        As in `predictive_std`.
+    targets
+        Targets of the rows.
+    """
+    y = np.asarray(targets, dtype=np.float64)
+    return _noise_of(loss, beta).log_normalizer(y) if has_noise(loss) else np.zeros(y.shape)
+
+
+def has_noise(loss: Loss) -> bool:
+    """Whether the noise that a loss stands for is known here."""
+    return _noise_of.dispatch(type(loss)) is not _noise_of.dispatch(object)
+
+
 class _Noise(Protocol):
     """What is asked of a noise. Arrays have one shape."""
 
@@ -128,6 +150,9 @@ class _Noise(Protocol):
 
     def likeliest_scale(self, residuals: FloatArray, std: FloatArray, weights: FloatArray | None) -> float:
         """Give the scale of highest likelihood, where residuals are Gaussian with these standard deviations."""
+
+    def log_normalizer(self, targets: FloatArray) -> FloatArray:
+        """Give the logarithm of the integral of the unnormalised density, one per target."""
 
     def std(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         """Give the standard deviation of a new target."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import erf, erfcx, gammaincc, ndtr, ndtri, owens_t
+from scipy.special import erf, erfcx, gammaincc, gammaln, ndtr, ndtri, owens_t
 
 FloatArray = NDArray[np.float64]
 
@@ -36,6 +36,9 @@ class Gaussian:
     def likeliest_scale(self, residuals: FloatArray, std: FloatArray, weights: FloatArray | None) -> float:
         return float(np.sqrt(np.average(residuals**2 + std**2, weights=weights)))
 
+    def log_normalizer(self, targets: FloatArray) -> FloatArray:
+        return np.full(targets.shape, np.log(self.scale * np.sqrt(2.0 * np.pi)))
+
     def std(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         return np.sqrt(variance + self.scale**2)
 
@@ -56,6 +59,9 @@ class AsymmetricLaplace:
     def likeliest_scale(self, residuals: FloatArray, std: FloatArray, weights: FloatArray | None) -> float:
         pinball = self.share * _mean_above(residuals, std) + (1.0 - self.share) * _mean_above(-residuals, std)
         return float(np.average(pinball, weights=weights))
+
+    def log_normalizer(self, targets: FloatArray) -> FloatArray:
+        return np.full(targets.shape, np.log(self.scale / (self.share * (1.0 - self.share))))
 
     def std(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         q = self.share
@@ -105,6 +111,11 @@ class GaussianWithTails:
         # |r| min(|r|, c) lies between c |r| - c^2 / 4 and r^2, which bounds the root from below and above.
         return spread * float(brentq(surplus, 0.999 * k * size / (1.0 + 0.25 * k * k), 1.001, xtol=1e-14))
 
+    def log_normalizer(self, targets: FloatArray) -> FloatArray:
+        k = self.threshold
+        constant = np.sqrt(2.0 * np.pi) * float(erf(k / np.sqrt(2.0))) + 2.0 * np.exp(-0.5 * k * k) / k
+        return np.full(targets.shape, np.log(self.scale * constant))
+
     def std(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         k, (_, tail) = self.threshold, self._masses
         return np.sqrt(variance + self.scale**2 * (1.0 + 2.0 * tail * (1.0 + 2.0 / (k * k))))
@@ -144,6 +155,9 @@ class Counts:
 
     def likeliest_scale(self, residuals: FloatArray, std: FloatArray, weights: FloatArray | None) -> float:
         raise ValueError("the noise of counts has no scale: their mean decides on their variance; take it as it is")
+
+    def log_normalizer(self, targets: FloatArray) -> FloatArray:
+        return np.asarray(gammaln(targets + 1.0))
 
     def std(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         with np.errstate(over="ignore"):

@@ -1,0 +1,132 @@
+r"""The posterior of a linear model with a full covariance, while EP works on it.
+
+.. math:: P = \text{diag}(p) + G, \quad G = X^\top \text{diag}(T)\, X, \qquad P m = r + h, \quad h = X^\top R.
+
+Prior (p, r) and what the rows say (G, h) are kept apart, so that the prior's variance can change at any time. Level-3
+operations are those of SciPy's BLAS and LAPACK throughout: NumPy brings a thread pool of its own, and the two wait for
+each other where calls alternate.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import dgemv, dsyrk, dtrsm
+from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
+
+from cavity.ep.rows import Rows
+from cavity.gaussian import FactorialGaussian
+
+FloatArray = NDArray[np.float64]
+
+
+# Smallest blocks, in rows: below this a call into LAPACK costs more than it computes (first loop, later loops).
+_SMALLEST_BLOCKS = 100, 400
+# Blocks of a later loop, at most: fewer blocks amortise the factorisation, more of them see newer posteriors.
+_BLOCKS = 16
+
+
+class DenseWork:
+    """Working state over dense blocks of rows: one triangular factor, renewed after every block."""
+
+    def __init__(self, rows: Rows, prior: FactorialGaussian, start: tuple[FloatArray, FloatArray] | None = None) -> None:
+        d = rows.shape[1]
+        self.rows, self.prior = rows, prior
+        self.information: FloatArray = np.zeros((d, d), order="F") if start is None else np.asfortranarray(start[0])
+        self.shift: FloatArray = np.zeros(d) if start is None else start[1]
+        self._block: tuple[slice, FloatArray] | None = None
+        if not self._factorise(self.information):
+            raise ValueError("prior and start must make a proper posterior")
+
+    def parts(self, first: bool) -> list[slice]:
+        """Blocks of rows: of doubling size in the first loop, of equal size afterwards.
+
+        A block has at least as many rows as there are columns, so that its factorisation costs no more than its sums.
+        """
+        n, d = self.rows.shape
+        smallest, later = (max(least, d) for least in _SMALLEST_BLOCKS)
+        return doubling_parts(n, smallest) if first else equal_parts(n, max(later, -(-n // _BLOCKS)))
+
+    def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the linear predictors of a part of the rows."""
+        A = self._rows_of(part)
+        half = dtrsm(1.0, self.root, A.T, lower=1)  # L^-1 A', its squares sum to the variances
+        variance = np.einsum("ij,ij->i", half.T, half.T)
+        return np.asarray(dgemv(1.0, A.T, self.mean, trans=1)), variance
+
+    def add(self, part: slice, precisions: FloatArray, shifts: FloatArray) -> bool:
+        """Add to the sites of a part of the rows; False, and nothing changed, if the posterior would be improper."""
+        A = self._rows_of(part)
+        information = self.information.copy(order="F")
+        for sign in (1.0, -1.0):
+            chosen = sign * precisions > 0.0
+            if np.any(chosen):
+                scaled = A[chosen] * np.sqrt(sign * precisions[chosen])[:, None]
+                information = dsyrk(sign, scaled.T, beta=1.0, c=information, lower=1, overwrite_c=1)
+        shift = self.shift + dgemv(1.0, A.T, shifts)
+        before = self.shift
+        self.shift = shift
+        if np.all(np.isfinite(shift)) and self._factorise(information):
+            return True
+        self.shift = before
+        return False
+
+    def scale(self, factor: float) -> bool:
+        """Multiply all sites by a factor."""
+        shift, self.shift = self.shift, factor * self.shift
+        if self._factorise(factor * self.information):
+            return True
+        self.shift = shift
+        return False
+
+    def set_prior(self, prior: FactorialGaussian) -> bool:
+        """Put another prior in the place of the present one; False, and nothing changed, if that is improper."""
+        before, self.prior = self.prior, prior
+        if self._factorise(self.information):
+            return True
+        self.prior = before
+        return False
+
+    def variance(self) -> FloatArray:
+        """Posterior variances of the coefficients."""
+        inverse, _ = dtrtri(self.root, lower=1)
+        return np.asarray(np.einsum("ij,ij->j", inverse, inverse))
+
+    @property
+    def log_det(self) -> float:
+        """Logarithm of the determinant of the posterior precision."""
+        return 2.0 * float(np.sum(np.log(np.diag(self.root))))
+
+    def _rows_of(self, part: slice) -> FloatArray:
+        if self._block is None or self._block[0] != part:
+            self._block = part, self.rows.block(part)
+        return self._block[1]
+
+    def _factorise(self, information: FloatArray) -> bool:
+        precision = information.copy(order="F")
+        precision[np.diag_indices(self.prior.dim)] += self.prior.precision
+        root, info = dpotrf(precision, lower=1, clean=1, overwrite_a=1)
+        if info != 0 or not np.all(np.isfinite(np.diag(root))):
+            return False
+        mean, info = dpotrs(root, self.prior.shift + self.shift, lower=1)
+        if info != 0 or not np.all(np.isfinite(mean)):
+            return False
+        self.information, self.root, self.mean = information, root, mean
+        return True
+
+
+def doubling_parts(rows: int, smallest: int) -> list[slice]:
+    """Cut rows into blocks none of which is larger than all before it together, but for the first."""
+    ends = [min(smallest, rows)]
+    while ends[-1] < rows:
+        ends.append(min(2 * ends[-1], rows))
+    return [slice(a, b) for a, b in pairwise([0, *ends])]
+
+
+def equal_parts(rows: int, size: int) -> list[slice]:
+    """Cut rows into blocks of about this size."""
+    count = max(1, round(rows / size))
+    cuts = np.linspace(0, rows, count + 1).astype(int)
+    return [slice(int(a), int(b)) for a, b in pairwise(cuts)]

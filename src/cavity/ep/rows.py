@@ -1,0 +1,142 @@
+r"""Rows of a linear model in the order in which EP visits them, dense blocks cut from any storage.
+
+The order follows from the content of the rows alone (a hash of their entries and targets), so that it does not depend
+on how the data were stored, sorted or repeated: dense, CSR and shuffled rows give the same blocks, and rows that occur
+twice, or once with weight two, are one row of weight two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+FloatArray = NDArray[np.float64]
+_Keys = NDArray[np.uint64]
+
+# Odd multipliers of splitmix64 (Steele, Lea and Flood, 2014), which mix all bits of a 64-bit number.
+_GOLDEN, _MIX_1, _MIX_2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+# Entries hashed at a time: a block and its copies stay in the cache.
+_ENTRIES_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Distinct rows with their targets and weights, in visiting order.
+
+    Parameters
+    ----------
+    X
+        Matrix of the caller, dense or CSR; never copied as a whole.
+    order
+        Row of ``X`` for each distinct row.
+    targets
+        Targets of shape ``(predictors, rows)``.
+    weights
+        Positive weights of shape ``(rows,)``.
+    intercept
+        Whether a constant column follows those of ``X``.
+    """
+
+    X: Any
+    order: NDArray[np.intp]
+    targets: FloatArray
+    weights: FloatArray
+    intercept: bool
+
+    @classmethod
+    def arrange(cls, X: Any, targets: FloatArray, weights: FloatArray | None, intercept: bool) -> Rows:
+        """Order checked rows by content and merge equal ones; rows of weight zero are left out."""
+        w = np.ones(X.shape[0]) if weights is None else weights
+        keys = _mixed(_keys_of(X) + sum(_mixed(_bits(t) + np.uint64(k + 1)) for k, t in enumerate(targets)))
+        order = np.argsort(keys, kind="stable")
+        order = order[w[order] > 0.0]
+        starts = _starts_of_groups(X, targets, keys, order)
+        merged = np.add.reduceat(w[order], starts) if order.size else np.empty(0)
+        order = order[starts]
+        return cls(X, order, np.ascontiguousarray(targets[:, order]), merged, intercept)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of distinct rows, and of columns with the constant one."""
+        return self.order.size, int(self.X.shape[1]) + int(self.intercept)
+
+    def block(self, part: slice) -> FloatArray:
+        """Rows of a part as a C-ordered array of double precision."""
+        return dense_rows(self.X, self.intercept, self.order[part])
+
+    def matrix(self) -> Any:
+        """All rows as CSR."""
+        chosen = sparse.csr_array(self.X)[self.order].astype(np.float64)
+        if not self.intercept:
+            return chosen
+        return sparse.hstack([chosen, np.ones((self.order.size, 1))], format="csr")
+
+
+def dense_rows(X: Any, intercept: bool, order: Any = slice(None)) -> FloatArray:
+    """Chosen rows as a C-ordered array of double precision, with the constant column if there is one."""
+    chosen = X[order]
+    n, d = chosen.shape
+    block = np.empty((n, d + int(intercept)))
+    if sparse.issparse(chosen):
+        block[:, :d] = 0.0
+        row_of = np.repeat(np.arange(n), np.diff(chosen.indptr))
+        block[row_of, chosen.indices] = chosen.data
+    else:
+        block[:, :d] = chosen
+    block[:, d:] = 1.0
+    return block
+
+
+def _bits(values: Any) -> _Keys:
+    """Bit patterns of numbers as doubles, where minus zero is zero."""
+    return (np.asarray(values, dtype=np.float64) + 0.0).view(np.uint64)
+
+
+def _mixed(keys: Any) -> _Keys:
+    """Spread the information of every bit over all bits."""
+    k = np.asarray(keys) * _GOLDEN
+    k ^= k >> np.uint64(30)
+    k *= _MIX_1
+    k ^= k >> np.uint64(27)
+    k *= _MIX_2
+    k ^= k >> np.uint64(31)
+    return k
+
+
+def _keys_of(X: Any) -> _Keys:
+    """Hash every row: a sum over its entries that are not zero, so that dense and CSR rows agree."""
+    columns = _mixed(np.arange(1, X.shape[1] + 1, dtype=np.uint64))
+    keys = np.zeros(X.shape[0], dtype=np.uint64)
+    if sparse.issparse(X):
+        bits = _bits(X.data)
+        sums = np.concatenate([[np.uint64(0)], np.cumsum(np.where(bits == 0, bits, _mixed(bits + columns[X.indices])))])
+        return np.asarray(sums[X.indptr[1:]] - sums[X.indptr[:-1]])  # modulo 2^64, as the sums
+    length = max(1, _ENTRIES_AT_ONCE // max(X.shape[1], 1))
+    for i in range(0, X.shape[0], length):
+        bits = _bits(X[i : i + length])
+        keys[i : i + length] = np.sum(np.where(bits == 0, bits, _mixed(bits + columns)), axis=1, dtype=np.uint64)
+    return keys
+
+
+def _starts_of_groups(X: Any, targets: FloatArray, keys: _Keys, order: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Where a row differs from the one before it: equal keys are looked at closely."""
+    new = np.ones(order.size, dtype=bool)
+    candidates = np.flatnonzero(keys[order[1:]] == keys[order[:-1]]) + 1
+    if candidates.size:
+        here, before = order[candidates], order[candidates - 1]
+        same = np.all(targets[:, here] == targets[:, before], axis=0)
+        if sparse.issparse(X):
+            apart = sparse.csr_array(X[here] - X[before])
+            apart.eliminate_zeros()
+            same &= np.diff(apart.indptr) == 0
+        else:
+            length = max(1, _ENTRIES_AT_ONCE // max(X.shape[1], 1))
+            for i in range(0, here.size, length):
+                part = slice(i, i + length)
+                same[part] &= np.all(X[here[part]] == X[before[part]], axis=1)
+        new[candidates] = ~same
+    return np.flatnonzero(new)
