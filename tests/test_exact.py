@@ -66,7 +66,7 @@ def test_what_is_not_linear_is_refused():
         cavity.fit([factor], FactorialGaussian.from_moments([0.0], 1.0), "exact")
 
 
-@pytest.mark.parametrize("order", [0, 33, 2.5])
+@pytest.mark.parametrize("order", [0, 33, 2.5, None, True])
 def test_a_bad_order_is_refused(order):
     with pytest.raises(ValueError, match=f"order must be a whole number from 1 to 32, got {order}"):
         ExactProjection(order)

@@ -162,21 +162,30 @@ def test_monte_carlo_depends_on_its_seed_only():
     assert len(MonteCarlo().node_set(5).nodes) == 48
 
 
-@pytest.mark.parametrize("spread", ["scaled", 0.0, -1.0, np.inf, np.nan, None])
+@pytest.mark.parametrize("spread", ["scaled", 0.0, -1.0, np.inf, np.nan, None, True, [1.0], 1e200, 1e-200])
 def test_an_unknown_spread_is_refused(spread):
     with pytest.raises(ValueError, match=r"spread must be 'paper', 'yu', 'julier' or a positive number, got"):
         Precision3(spread)
 
 
-@pytest.mark.parametrize(("size", "reflect"), [(0, False), (-2, True), (7, True)])
-def test_sizes_that_cannot_be_are_refused(size, reflect):
-    with pytest.raises(ValueError, match=f"size must be positive, and even with reflect=True, got {size}"):
-        MonteCarlo(size, reflect)
+def test_a_spread_of_any_real_type_is_taken():
+    assert Precision3(np.float32(2.0)).star(3) == Precision3(2).star(3) == Precision3(2.0).star(3)
 
 
-def test_an_order_below_one_is_refused():
-    with pytest.raises(ValueError, match="order must be at least 1, got 0"):
-        GaussHermite(0)
+@pytest.mark.parametrize(
+    ("rule", "kwargs", "message"),
+    [
+        *((MonteCarlo, {"size": n}, "size must be a whole number of at least 1") for n in (0, -2, 2.5, np.inf, "8")),
+        (MonteCarlo, {"size": 7}, "size must be even with reflect=True"),
+        (MonteCarlo, {"reflect": "no"}, "reflect must be True or False"),
+        *((MonteCarlo, {"seed": s}, "seed must be a whole number of at least 0") for s in (-1, 0.5, "x", None)),
+        *((GaussHermite, {"order": n}, "order must be a whole number of at least 1") for n in (0, 2.5, np.nan, None)),
+        (Precision5, {"degree": 7}, "degree must be a whole number from 5 to 5"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(rule, kwargs, message):
+    with pytest.raises(ValueError, match=f"{message}, got"):
+        rule(**kwargs)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from cavity import schedules
 from cavity.schedules import Annealing, Cyclic, Given, Order, Shuffled, Steps, Temperature, resolve_beta, resolve_order
 
 ROUNDING = 1e-12
+# What is no positive number.
+WRONG = (0.0, -1.0, np.inf, np.nan, None, "1", True, [1.0])
 
 
 @pytest.mark.parametrize("schedule", all_components(schedules), ids=repr)
@@ -62,10 +64,17 @@ def test_steps_hold_their_last_value():
     assert [Steps((0.1, 0.5, 1.0)).beta(loop) for loop in range(5)] == [0.1, 0.5, 1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("values", [(), (0.0,), (1.0, -1.0), (np.nan,), (np.inf,)])
+@pytest.mark.parametrize("values", [(0.0,), (1.0, -1.0), (np.nan,), (np.inf,), ("hot",), (None,), ((1.0,),), (True,)])
 def test_temperatures_that_cannot_be_are_refused(values):
     with pytest.raises(ValueError, match="beta must be positive and finite, got"):
         Steps(values)
+
+
+@pytest.mark.parametrize("values", [(), "hot", "2", None, np.zeros((2, 0)), True, object()])
+def test_what_is_no_schedule_of_temperatures_is_refused(values):
+    for build in (Steps, resolve_beta):
+        with pytest.raises(ValueError, match="beta must be"):
+            build(values)
 
 
 @given(st.floats(0.01, 1.0), st.floats(1.0, 100.0), st.integers(2, 20))
@@ -77,10 +86,60 @@ def test_annealing_goes_from_first_to_last_by_a_constant_ratio(first, last, loop
     assert betas[loops - 1] == betas[loops]  # exactly, so that the end is seen
 
 
-@pytest.mark.parametrize("kwargs", [{"first": 0.0}, {"last": -1.0}, {"loops": 1}, {"last": np.inf}, {"first": np.nan}])
-def test_annealing_that_cannot_be_is_refused(kwargs):
-    with pytest.raises(ValueError, match="positive inverse temperatures and at least 2 loops, got first="):
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        *(({name: wrong}, f"{name} must be positive and finite") for name in ("first", "last") for wrong in WRONG),
+        *(({"loops": wrong}, "loops must be a whole number of at least 2") for wrong in (*WRONG, 1, 2.5)),
+    ],
+)
+def test_annealing_that_cannot_be_is_refused(kwargs, message):
+    with pytest.raises(ValueError, match=f"{message}, got"):
         Annealing(**kwargs)
+
+
+@pytest.mark.parametrize("wrong", [None, "x", 0.5, np.inf, True])
+def test_starts_and_seeds_that_are_no_whole_numbers_are_refused(wrong):
+    with pytest.raises(ValueError, match="start must be a whole number, got"):
+        Cyclic(wrong)
+    with pytest.raises(ValueError, match="seed must be a whole number of at least 0, got"):
+        Shuffled(wrong)
+    with pytest.raises(ValueError, match="seed must be a whole number of at least 0, got"):
+        resolve_order("shuffled", seed=wrong)
+
+
+class Foreign:
+    """An order and a temperature of one's own, right in the first loop only."""
+
+    def __init__(self, later):
+        self.later = later
+
+
+class ForeignOrder(Foreign):
+    def visits(self, count, loop):
+        return self.later if loop else np.arange(count)
+
+
+class ForeignTemperature(Foreign):
+    def beta(self, loop):
+        return self.later if loop else 1.0
+
+
+@pytest.mark.parametrize("later", [[3], [-1], [], [0.5], None, [[0], [1, 2]]])
+def test_every_answer_of_an_order_of_ones_own_is_checked(later):
+    """Else an index out of range would reach compiled code."""
+    order = resolve_order(ForeignOrder(later))
+    assert order.visits(3, 0).tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="order must hold"):
+        order.visits(3, 1)
+
+
+@pytest.mark.parametrize("later", WRONG)
+def test_every_answer_of_a_temperature_of_ones_own_is_checked(later):
+    temperature = resolve_beta(ForeignTemperature(later))
+    assert temperature.beta(0) == 1.0
+    with pytest.raises(ValueError, match="beta must be positive and finite, got"):
+        temperature.beta(1)
 
 
 def test_names_numbers_and_values_become_schedules():
@@ -95,8 +154,14 @@ def test_names_numbers_and_values_become_schedules():
     assert resolve_beta(annealing) is annealing
 
 
-def test_an_unknown_order_is_refused():
+@pytest.mark.parametrize("order", ["random", None, 3])
+def test_an_unknown_order_is_refused(order):
     with pytest.raises(
-        ValueError, match="order must be 'cyclic', 'shuffled', indices or an order object, got 'random'"
+        ValueError, match=f"order must be 'cyclic', 'shuffled', indices or an order object, got {order!r}"
     ):
-        resolve_order("random")
+        resolve_order(order)
+
+
+def test_ragged_indices_are_refused():
+    with pytest.raises(ValueError, match="order must hold whole numbers, at least one, got"):
+        resolve_order([[0], [1, 2]])

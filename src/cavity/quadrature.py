@@ -13,11 +13,15 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity._checks import as_float, flag, shown, whole_number
+
 FloatArray = NDArray[np.float64]
 
 __all__ = ["GaussHermite", "MonteCarlo", "Precision3", "Precision5"]
 
 _MAX_NODES = 2_000_000
+# Spreads whose squares, and their inverses, are finite in double precision.
+_SPREADS = (1e-150, 1e150)
 
 
 class Star(NamedTuple):
@@ -68,9 +72,9 @@ class Precision3:
     spread: Literal["paper", "yu", "julier"] | float = "paper"
 
     def __post_init__(self) -> None:
-        known = self.spread in ("paper", "yu", "julier")
-        if not known and not (isinstance(self.spread, (int, float)) and 0.0 < self.spread < np.inf):
-            raise ValueError(f"spread must be 'paper', 'yu', 'julier' or a positive number, got {self.spread!r}")
+        known = isinstance(self.spread, str) and self.spread in ("paper", "yu", "julier")
+        if not known and not _SPREADS[0] <= as_float(self.spread) <= _SPREADS[1]:
+            raise ValueError(f"spread must be 'paper', 'yu', 'julier' or a positive number, got {shown(self.spread)}")
 
     def star(self, dim: int) -> Star:
         """Return spread and weights in ``dim`` dimensions."""
@@ -105,8 +109,7 @@ class GaussHermite:
     order: int = 5
 
     def __post_init__(self) -> None:
-        if self.order < 1:
-            raise ValueError(f"order must be at least 1, got {self.order}")
+        object.__setattr__(self, "order", whole_number("order", self.order, least=1))
 
     def star(self, dim: int) -> None:
         """Return None: the nodes fill a grid."""
@@ -144,6 +147,9 @@ class Precision5:
     """
 
     degree: Literal[5] = 5
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "degree", whole_number("degree", self.degree, least=5, most=5))
 
     def star(self, dim: int) -> None:
         """Return None: the corners lie on no axis."""
@@ -185,8 +191,12 @@ class MonteCarlo:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.size is not None and (self.size < 1 or (self.reflect and self.size % 2)):
-            raise ValueError(f"size must be positive, and even with reflect=True, got {self.size}")
+        object.__setattr__(self, "reflect", flag("reflect", self.reflect))
+        object.__setattr__(self, "seed", whole_number("seed", self.seed, least=0))
+        if self.size is not None:
+            object.__setattr__(self, "size", whole_number("size", self.size, least=1))
+            if self.reflect and self.size % 2:
+                raise ValueError(f"size must be even with reflect=True, got {self.size}")
 
     def star(self, dim: int) -> None:
         """Return None: the nodes lie anywhere."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from cavity._checks import is_number, positive_number, shown, whole_number
 
 IndexArray = NDArray[np.intp]
 
@@ -42,6 +44,9 @@ class Cyclic:
 
     start: int = 0
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", whole_number("start", self.start))
+
     def visits(self, count: int, loop: int) -> IndexArray:
         """Count from the start, around."""
         visits = np.arange(count, dtype=np.intp)
@@ -59,6 +64,9 @@ class Shuffled:
     """
 
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", whole_number("seed", self.seed, least=0))
 
     def visits(self, count: int, loop: int) -> IndexArray:
         """Draw a permutation from the seed and the number of the loop."""
@@ -79,12 +87,7 @@ class Given:
 
     def visits(self, count: int, loop: int) -> IndexArray:
         """Return the indices, checked against the number of factors."""
-        array = np.asarray(self.indices)
-        if array.ndim != 1 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
-            raise ValueError(f"order must hold whole numbers, at least one, got {self.indices!r}")
-        if array.min() < 0 or array.max() >= count:
-            raise ValueError(f"order must hold indices in 0..{count - 1}, got {array.min()}..{array.max()}")
-        return array.astype(np.intp)
+        return _checked_visits(self.indices, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +103,15 @@ class Steps:
     values: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
-        if not self.values or not all(0.0 < v < np.inf for v in self.values):
-            raise ValueError(f"beta must be positive and finite, got {self.values}")
+        given: Any = self.values
+        values = tuple(given) if np.iterable(given) and not isinstance(given, str) else ()
+        if not values:
+            raise ValueError(f"beta must be a number, one number a loop, or a schedule, got {shown(given)}")
+        object.__setattr__(self, "values", tuple(positive_number("beta", value) for value in values))
 
     def beta(self, loop: int) -> float:
         """Return the value of the loop, or the last."""
-        return float(self.values[min(loop, len(self.values) - 1)])
+        return self.values[min(loop, len(self.values) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +129,36 @@ class Annealing:
     loops: int = 10
 
     def __post_init__(self) -> None:
-        if not (0.0 < self.first < np.inf and 0.0 < self.last < np.inf and self.loops >= 2):
-            raise ValueError(
-                "Annealing needs positive inverse temperatures and at least 2 loops, "
-                f"got first={self.first}, last={self.last}, loops={self.loops}"
-            )
+        object.__setattr__(self, "first", positive_number("first", self.first))
+        object.__setattr__(self, "last", positive_number("last", self.last))
+        object.__setattr__(self, "loops", whole_number("loops", self.loops, least=2))
 
     def beta(self, loop: int) -> float:
         """Interpolate on the logarithm."""
         share = min(loop / (self.loops - 1), 1.0)
         return float(self.first ** (1.0 - share) * self.last**share)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedOrder:
+    """An order of the user's own, whose every answer is checked: an index out of range must not reach compiled code."""
+
+    order: Order
+
+    def visits(self, count: int, loop: int) -> IndexArray:
+        """Ask the order."""
+        return _checked_visits(self.order.visits(count, loop), count)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedTemperature:
+    """A temperature of the user's own, whose every answer is checked."""
+
+    temperature: Temperature
+
+    def beta(self, loop: int) -> float:
+        """Ask the temperature."""
+        return positive_number("beta", self.temperature.beta(loop))
 
 
 def resolve_order(order: str | Order | ArrayLike, seed: int = 0) -> Order:
@@ -142,15 +168,39 @@ def resolve_order(order: str | Order | ArrayLike, seed: int = 0) -> Order:
         if order not in named:
             raise ValueError(f"order must be 'cyclic', 'shuffled', indices or an order object, got {order!r}")
         return named[order]
-    if isinstance(order, Order):
+    if isinstance(order, Cyclic | Shuffled | Given | CheckedOrder):
         return order
-    return Given(tuple(np.asarray(order).tolist()))
+    if isinstance(order, Order):
+        return CheckedOrder(order)
+    if not np.iterable(order):
+        raise ValueError(f"order must be 'cyclic', 'shuffled', indices or an order object, got {shown(order)}")
+    return Given(tuple(_array(order).tolist()))
 
 
 def resolve_beta(beta: float | Sequence[float] | Temperature) -> Temperature:
     """Turn a number or one number a loop into a schedule."""
-    if isinstance(beta, float | int):
-        return Steps((float(beta),))
-    if isinstance(beta, Temperature):
+    if is_number(beta):
+        return Steps((beta,))  # type: ignore[arg-type]
+    if isinstance(beta, Steps | Annealing | CheckedTemperature):
         return beta
-    return Steps(tuple(float(b) for b in np.atleast_1d(np.asarray(beta, dtype=float))))
+    if isinstance(beta, Temperature):
+        return CheckedTemperature(beta)
+    return Steps(beta)  # type: ignore[arg-type]
+
+
+def _checked_visits(indices: Any, count: int) -> IndexArray:
+    """Check indices of factors against their number."""
+    array = _array(indices)
+    if array.ndim != 1 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(f"order must hold whole numbers, at least one, got {shown(indices)}")
+    if array.min() < 0 or array.max() >= count:
+        raise ValueError(f"order must hold indices in 0..{count - 1}, got {array.min()}..{array.max()}")
+    return array.astype(np.intp)
+
+
+def _array(indices: Any) -> NDArray[Any]:
+    """Make an array of what should be indices."""
+    try:
+        return np.asarray(indices)
+    except ValueError as error:  # rows of different lengths
+        raise ValueError(f"order must hold whole numbers, at least one, got {shown(indices)}") from error

@@ -231,9 +231,21 @@ def test_jax_is_not_needed_by_the_import_of_the_library(monkeypatch):
     ("kwargs", "message"),
     [
         ({"cost_function": 3.0}, r"cost must be a function of a point, got 3\.0"),
-        ({"dim": 0}, "dim must be at least 1, got 0"),
-        ({"step": 0.0}, r"step must be positive, got 0\.0"),
-        ({"step": np.nan}, "step must be positive, got nan"),
+        *(
+            ({"dim": dim}, "dim must be a whole number of at least 1, got")
+            for dim in (0, 2.5, np.nan, np.inf, None, "3", True, [3])
+        ),
+        *(
+            ({"step": step}, "step must be positive and finite, got")
+            for step in (0.0, -1.0, np.nan, np.inf, "x", True, [0.1, 0.1, 0.1])
+        ),
+        ({"vectorized": "yes"}, "vectorized must be True or False, got 'yes'"),
+        ({"gradient": 1.0}, r"gradient must be a function of a point, or None, got 1\.0"),
+        ({"curvature": "exact"}, "curvature must be a function of a point, or None, got 'exact'"),
+        ({"coordinates": [[0], [1, 2]]}, "coordinates must be increasing whole numbers"),
+        ({"coordinates": 1}, "coordinates must be increasing whole numbers, got 1"),
+        ({"coordinates": "01"}, "coordinates must be increasing whole numbers, got '01'"),
+        ({"differentiate": None}, "differentiate must be 'differences' or 'jax', got None"),
         ({"coordinates": [1, 0]}, r"coordinates must be increasing whole numbers, got \[1, 0\]"),
         ({"coordinates": [1, 1]}, "coordinates must be increasing whole numbers"),
         ({"coordinates": [0.5]}, "coordinates must be increasing whole numbers"),
@@ -272,4 +284,18 @@ def test_a_cost_may_return_one_number_in_any_wrapping():
 
 
 def test_there_is_no_slope_of_a_loss():
-    assert not gaussian_cost([0.0], [1.0])[0].has_slope
+    factor = gaussian_cost([0.0], [1.0])[0]
+    assert not factor.has_slope
+    for ask in (
+        lambda: factor.derivatives(np.zeros(1), "slope"),
+        lambda: factor.newton_direction(np.zeros(1), np.ones(1), np.ones(1), 1.0, "slope"),
+    ):
+        with pytest.raises(ValueError, match="curvature='slope' needs a LinearFactor"):
+            ask()
+
+
+def test_a_whole_number_of_any_type_is_a_dimension():
+    for dim in (3, 3.0, np.int8(3), np.float32(3.0), np.array(3)):
+        factor = CostFactor(bumps, dim)
+        assert factor.dim == 3
+        assert type(factor.dim) is int

@@ -344,9 +344,9 @@ def test_bad_data_are_refused(build, loss, X, y, kwargs, message):
         build(loss, X, y, **kwargs)
 
 
-@pytest.mark.parametrize("batch_size", [0, -1, 2.5])
+@pytest.mark.parametrize("batch_size", [0, -1, 2.5, np.inf, np.nan, None, "3", True])
 def test_bad_batch_sizes_are_refused(batch_size):
-    with pytest.raises(ValueError, match=f"batch_size must be a whole number of at least 1, got {batch_size}"):
+    with pytest.raises(ValueError, match=f"batch_size must be a whole number of at least 1, got {batch_size!r}"):
         LinearFactor.batches(Hinge(), X2, [1, -1], batch_size)
 
 

@@ -187,9 +187,11 @@ def test_an_unknown_curvature_is_refused(scheme):
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"tol": 0.0}, r"tol must be positive, got 0\.0"),
-        ({"tol": np.nan}, "tol must be positive, got nan"),
-        ({"max_steps": 0}, "max_steps must be at least 1, got 0"),
+        *(({"tol": tol}, "tol must be positive and finite, got") for tol in (0.0, np.nan, np.inf, None, "x")),
+        *(
+            ({"max_steps": steps}, "max_steps must be a whole number of at least 1, got")
+            for steps in (0, 2.5, np.inf, None, "3", True)
+        ),
     ],
 )
 def test_bad_settings_of_the_search_are_refused(kwargs, message):

@@ -165,12 +165,20 @@ def test_a_rule_too_large_says_so_before_the_run(scheme):
     ("kwargs", "message"),
     [
         ({"solver": "cholesky"}, "solver must be 'closed' or 'newton', got 'cholesky'"),
-        ({"tol": 0.0}, r"tol must be positive, got 0\.0"),
+        ({"solver": None}, "solver must be 'closed' or 'newton', got None"),
+        *(({"tol": tol}, "tol must be positive and finite, got") for tol in (0.0, np.nan, np.inf, None, "x")),
     ],
 )
 def test_bad_settings_are_refused(kwargs, message):
     with pytest.raises(ValueError, match=message):
         VariationalQuadrature(**kwargs)
+
+
+@pytest.mark.parametrize("scheme", [GaussQuadrature, VariationalQuadrature])
+@pytest.mark.parametrize("rule", [None, "paper", 3, Precision3])
+def test_what_is_no_rule_is_refused(scheme, rule):
+    with pytest.raises(ValueError, match=r"rule must be an integration rule such as cavity\.quadrature\.Precision3"):
+        scheme(rule)
 
 
 def test_newtons_usual_tolerance_is_that_of_the_paper():

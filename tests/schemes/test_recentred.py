@@ -138,8 +138,11 @@ def test_costs_without_sense_end_in_time_with_a_finite_posterior(seed):
     [
         ({"spread": 0.0}, "spread must be positive and finite, got 0.0"),
         ({"spread": np.inf}, "spread must be positive and finite, got inf"),
-        ({"tol": 0.0}, "tol must be positive, got 0.0"),
-        ({"max_stars": 10}, "max_stars must be more than 10, got 10"),
+        ({"spread": None}, "spread must be positive and finite, got None"),
+        ({"tol": 0.0}, "tol must be positive and finite, got 0.0"),
+        ({"tol": "x"}, "tol must be positive and finite, got 'x'"),
+        ({"max_stars": 10}, "max_stars must be a whole number of at least 11, got 10"),
+        ({"max_stars": 20.5}, "max_stars must be a whole number of at least 11, got 20.5"),
     ],
 )
 def test_wrong_numbers_are_refused(wrong, message):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from cavity._checks import flag, one_of, positive_number, shown, whole_number
 from cavity.factors._protocol import Curvature, Derivatives, FloatArray, StarCosts
 
 _EPS = float(np.finfo(float).eps)
@@ -60,15 +61,17 @@ class CostFactor:
 
     def __post_init__(self) -> None:
         if not callable(self.cost_function):
-            raise ValueError(f"cost must be a function of a point, got {self.cost_function!r}")
-        if self.dim < 1:
-            raise ValueError(f"dim must be at least 1, got {self.dim}")
-        if self.step is not None and not self.step > 0.0:
-            raise ValueError(f"step must be positive, got {self.step}")
+            raise ValueError(f"cost must be a function of a point, got {shown(self.cost_function)}")
+        for name, function in (("gradient", self.gradient), ("curvature", self.curvature)):
+            if function is not None and not callable(function):
+                raise ValueError(f"{name} must be a function of a point, or None, got {shown(function)}")
+        object.__setattr__(self, "dim", whole_number("dim", self.dim, least=1))
+        object.__setattr__(self, "vectorized", flag("vectorized", self.vectorized))
+        if self.step is not None:
+            object.__setattr__(self, "step", positive_number("step", self.step))
         if self.coordinates is not None:
             object.__setattr__(self, "coordinates", _checked_coordinates(self.coordinates, self.dim))
-        if self.differentiate not in ("differences", "jax"):
-            raise ValueError(f"differentiate must be 'differences' or 'jax', got {self.differentiate!r}")
+        one_of("differentiate", self.differentiate, ("differences", "jax"))
         object.__setattr__(self, "_evaluate", self.cost_function)
         if self.differentiate == "jax":
             evaluate, gradient, curvature = _in_jax(self.cost_function, self.vectorized)
@@ -94,7 +97,11 @@ class CostFactor:
         return values
 
     def derivatives(self, point: FloatArray, curvature: Curvature = "exact") -> Derivatives:
-        """Value, gradient and curvature, given or by differences."""
+        """Value, gradient and curvature, given or by differences; slopes cannot stand in for the curvature."""
+        if curvature != "exact":
+            raise ValueError(
+                f"curvature={curvature!r} needs a LinearFactor, whose loss has a slope; use curvature='exact' here"
+            )
         value = float(self.cost(point[None])[0])
         if self.gradient is None:
             star = self.star(point, self._steps(point, order=1))
@@ -176,10 +183,13 @@ class CostFactor:
 
 
 def _checked_coordinates(coordinates: ArrayLike, dim: int) -> NDArray[np.intp]:
-    array = np.asarray(coordinates)
+    try:
+        array = np.asarray(coordinates)
+    except ValueError as error:  # rows of different lengths
+        raise ValueError(f"coordinates must be increasing whole numbers, got {shown(coordinates)}") from error
     array = array.astype(np.intp) if array.size == 0 else array
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer) or np.any(np.diff(array) <= 0):
-        raise ValueError(f"coordinates must be increasing whole numbers, got {coordinates!r}")
+        raise ValueError(f"coordinates must be increasing whole numbers, got {shown(coordinates)}")
     if array.size and (array[0] < 0 or array[-1] >= dim):
         raise ValueError(f"coordinates must lie in 0..{dim - 1}, got {array[0]}..{array[-1]}")
     return array.astype(np.intp)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from cavity._checks import whole_number
 from cavity.factors._protocol import Curvature, Derivatives, FloatArray, StarCosts
 from cavity.factors._rows import Rows, touched_rows
 from cavity.losses import Loss
@@ -293,9 +294,7 @@ def canonical(X: Any) -> Any:
 
 def checked_batch_size(batch_size: Any) -> int:
     """Return the number of rows that share a factor as a whole number."""
-    if int(batch_size) != batch_size or batch_size < 1:
-        raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size}")
-    return int(batch_size)
+    return whole_number("batch_size", batch_size, least=1)
 
 
 def _checked_rows(X: Any) -> Any:

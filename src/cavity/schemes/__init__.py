@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cavity._checks import shown
 from cavity.schemes._exact import ExactProjection
 from cavity.schemes._laplace import Laplace, QuickLaplace
 from cavity.schemes._protocol import Scheme
@@ -26,8 +27,11 @@ NAMES = {
 def resolve(scheme: str | Scheme) -> Scheme:
     """Turn a name such as ``"vq"`` into a scheme; a scheme passes through."""
     if not isinstance(scheme, str):
-        if not callable(getattr(scheme, "approximate", None)):
-            raise ValueError(f"scheme must be one of {', '.join(NAMES)}, or have a method approximate, got {scheme!r}")
+        has_methods = all(callable(getattr(scheme, name, None)) for name in ("approximate", "check"))
+        if isinstance(scheme, type) or not has_methods:
+            raise ValueError(
+                f"scheme must be one of {', '.join(NAMES)}, or have methods approximate and check, got {shown(scheme)}"
+            )
         return scheme
     if scheme not in NAMES:
         raise ValueError(f"scheme must be one of {', '.join(NAMES)}, or a scheme object, got {scheme!r}")

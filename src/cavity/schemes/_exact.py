@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from cavity._checks import whole_number
 from cavity.factors import Factor, LinearFactor
 from cavity.gaussian import FactorialGaussian
 from cavity.moments import tilt
@@ -50,8 +51,7 @@ class ExactProjection:
     order: int = 8
 
     def __post_init__(self) -> None:
-        if int(self.order) != self.order or not 1 <= self.order <= 32:
-            raise ValueError(f"order must be a whole number from 1 to 32, got {self.order}")
+        object.__setattr__(self, "order", whole_number("order", self.order, least=1, most=32))
 
     def check(self, factor: Factor) -> None:
         """Refuse a factor without rows."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity._checks import positive_number, whole_number
 from cavity.factors import Curvature, Factor
 from cavity.gaussian import FactorialGaussian
 from cavity.schemes._protocol import check_curvature, check_slope, expansion
@@ -92,10 +93,8 @@ class Laplace:
 
     def __post_init__(self) -> None:
         check_curvature(self.curvature)
-        if not self.tol > 0.0:
-            raise ValueError(f"tol must be positive, got {self.tol}")
-        if self.max_steps < 1:
-            raise ValueError(f"max_steps must be at least 1, got {self.max_steps}")
+        object.__setattr__(self, "tol", positive_number("tol", self.tol))
+        object.__setattr__(self, "max_steps", whole_number("max_steps", self.max_steps, least=1))
 
     def check(self, factor: Factor) -> None:
         """Refuse slopes of a factor that has none."""

@@ -7,6 +7,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity._checks import one_of
 from cavity.factors import Curvature, Factor
 from cavity.gaussian import FactorialGaussian
 
@@ -32,8 +33,7 @@ class Scheme(Protocol):
 
 def check_curvature(curvature: Curvature) -> None:
     """Refuse an unknown name."""
-    if curvature not in ("exact", "slope"):
-        raise ValueError(f"curvature must be 'exact' or 'slope', got {curvature!r}")
+    one_of("curvature", curvature, ("exact", "slope"))
 
 
 def check_slope(curvature: Curvature, factor: Factor) -> None:

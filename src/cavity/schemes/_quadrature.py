@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from cavity._checks import one_of, positive_number, shown
 from cavity.factors import Factor, StarCosts
 from cavity.gaussian import FactorialGaussian
 from cavity.quadrature import NodeSet, Precision3, Rule, Star
@@ -23,6 +24,12 @@ _ROUNDING = 1e-12
 _LEAST_VARIANCE = 1e-12
 # Below this share of the cavity's variance the arms of the star count for nothing, and tell of no width.
 _UNSEEN = 1e-150
+
+
+def _check_rule(rule: object) -> None:
+    """Refuse what is no integration rule."""
+    if isinstance(rule, type) or not all(callable(getattr(rule, name, None)) for name in ("star", "node_set")):
+        raise ValueError(f"rule must be an integration rule such as cavity.quadrature.Precision3(), got {shown(rule)}")
 
 
 def _star_costs(factor: Factor, cavity: FactorialGaussian, star: Star) -> StarCosts:
@@ -64,6 +71,9 @@ class GaussQuadrature:
 
     name: ClassVar[str] = "gq"
     rule: Rule = _DEFAULT_RULE
+
+    def __post_init__(self) -> None:
+        _check_rule(self.rule)
 
     def check(self, factor: Factor) -> None:
         """Build the nodes once, so that a rule that is too large says so at once."""
@@ -148,15 +158,14 @@ class VariationalQuadrature:
     tol: float = 1e-5
 
     def __post_init__(self) -> None:
-        if self.solver not in ("closed", "newton"):
-            raise ValueError(f"solver must be 'closed' or 'newton', got {self.solver!r}")
+        _check_rule(self.rule)
+        object.__setattr__(self, "tol", positive_number("tol", self.tol))
+        one_of("solver", self.solver, ("closed", "newton"))
         if self.solver == "closed" and self.rule.star(1) is None:
             raise ValueError(
                 f"the closed form needs as many nodes as unknowns, but {self.rule!r} has more; "
                 "use VariationalQuadrature(rule, solver='newton')"
             )
-        if not self.tol > 0.0:
-            raise ValueError(f"tol must be positive, got {self.tol}")
 
     def approximate(self, factor: Factor, cavity: FactorialGaussian, beta: float = 1.0) -> FactorialGaussian:
         """Interpolate or minimise."""

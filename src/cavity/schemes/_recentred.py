@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity._checks import positive_number, whole_number
 from cavity.factors import Factor
 from cavity.gaussian import FactorialGaussian
 from cavity.schemes._protocol import expansion
@@ -80,12 +81,9 @@ class RecentredQuadrature:
     max_stars: int = 40
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.spread < math.inf:
-            raise ValueError(f"spread must be positive and finite, got {self.spread}")
-        if not self.tol > 0.0:
-            raise ValueError(f"tol must be positive, got {self.tol}")
-        if self.max_stars <= _RESERVE:
-            raise ValueError(f"max_stars must be more than {_RESERVE}, got {self.max_stars}")
+        object.__setattr__(self, "spread", positive_number("spread", self.spread))
+        object.__setattr__(self, "tol", positive_number("tol", self.tol))
+        object.__setattr__(self, "max_stars", whole_number("max_stars", self.max_stars, least=_RESERVE + 1))
 
     def check(self, factor: Factor) -> None:
         """Take every factor."""
