@@ -1,0 +1,162 @@
+"""Symbolic analysis of rows: which columns form a border, the order of the others, and what a factor will cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from cavity.gaussians._elimination import Elimination, pairs_of_rows, plan
+from cavity.gaussians._ordering import IntArray, Ordering, dissect, heavy, without_diagonal
+
+FloatArray = NDArray[np.float64]
+
+# A column with entries in more than this share of rows belongs to the border: few columns do not meet it, and as a
+# dense column it takes less than three times the memory.
+_BORDER = 0.25
+_ROWS_AT_ONCE = 131_072
+_ENTRY = 100.0  # flops of a dense product in the time of one product of two entries of a row, there and back
+
+
+class Pattern(NamedTuple):
+    """The order of all columns (border last), and the entries of the inner part: columns and position.
+
+    Entries begin with the diagonal; ``left`` <= ``right`` are counted in the order of elimination.
+    """
+
+    order: IntArray
+    elimination: Elimination
+    left: IntArray
+    right: IntArray
+    at: IntArray
+
+
+class Rows(NamedTuple):
+    """Rows by inner columns (in the order of elimination) and border.
+
+    ``products`` has the product of every two entries of a row, in the column of their entry of the matrix, twice where
+    the columns differ.
+    """
+
+    inner: sparse.csr_array
+    border: FloatArray
+    products: sparse.csr_array
+
+    @property
+    def parts(self) -> list[slice]:
+        """Parts of the rows, so that what is computed per row and border column takes bounded memory."""
+        if not self.border.shape[1]:
+            return []
+        return [slice(i, i + _ROWS_AT_ONCE) for i in range(0, self.border.shape[0], _ROWS_AT_ONCE)]
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What is known of the factor before anything is factorised.
+
+    Parameters
+    ----------
+    fill
+        Numbers that the factor stores.
+    work
+        Cost of one factorisation with all variances, in flops of a dense matrix product; infinite if refused.
+    memory
+        Bytes of the factor, the entries of the inverse, the index arrays and the rows.
+    pattern, rows
+        What `factorise` needs; absent if refused.
+    """
+
+    fill: int
+    work: float
+    memory: float
+    pattern: Pattern | None = field(default=None, repr=False)
+    rows: Rows | None = field(default=None, repr=False)
+
+
+def analyse(X: Any, max_work: float = 1e12, max_memory: float = 4e9) -> Analysis:
+    """Order the columns of CSR rows and predict what a factor costs; above the bounds, refuse before it is allocated."""
+    X = sparse.csr_array(X, dtype=np.float64)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    dense = np.bincount(X.indices, minlength=X.shape[1]) > _BORDER * X.shape[0]
+    columns, border = np.flatnonzero(~dense), np.flatnonzero(dense)
+    inner = X[:, columns] if border.size else X
+    counts = np.diff(inner.indptr).astype(np.float64)
+    products = 0.5 * float(np.sum(counts * (counts + 1.0)))
+    work = _ENTRY * products + 4.0 * X.shape[0] * border.size**2 + float(border.size) ** 3
+    memory = 28.0 * products + 16.0 * inner.nnz + 8.0 * X.shape[0] * border.size
+    if work > max_work or memory > max_memory:
+        return Analysis(0, np.inf, np.inf)
+    graph = _graph(inner)
+    ordering = dissect(graph, max_work - work)
+    fill, need = _size(ordering)
+    fill += border.size * columns.size + border.size**2
+    work, memory = work + ordering.work, memory + need + 24.0 * border.size * columns.size
+    if work > max_work or memory > max_memory:
+        return Analysis(fill, np.inf, memory)
+    pattern = _pattern(ordering, graph, columns, border)
+    return Analysis(fill, work, memory, pattern, _rows(inner, X[:, border].toarray(), pattern))
+
+
+def pattern_of(matrix: sparse.csc_array, border: NDArray[Any]) -> Pattern:
+    """Order the columns of a matrix given by its upper triangle, with these columns as its border."""
+    columns = np.setdiff1d(np.arange(matrix.shape[0]), border)
+    met = sparse.csc_array((np.ones(matrix.nnz, dtype=bool), matrix.indices, matrix.indptr), shape=matrix.shape)
+    upper = met[columns][:, columns].tocsr()
+    graph = without_diagonal(upper + upper.T.tocsr())
+    return _pattern(dissect(graph, np.inf), graph, columns, border)
+
+
+def _graph(inner: sparse.csr_array) -> sparse.csr_array:
+    """Which columns meet in a row."""
+    met = sparse.csr_array((np.ones(inner.nnz, dtype=bool), inner.indices, inner.indptr), shape=inner.shape)
+    return without_diagonal(met.T.tocsr() @ met)
+
+
+def _size(ordering: Ordering) -> tuple[int, float]:
+    """Numbers that the factor stores, and bytes of it, the entries of the inverse and the index arrays."""
+    corner = ordering.corner.size
+    fill, memory = corner**2, 40.0 * corner**2
+    for level in ordering.levels:
+        k = level.counts[~heavy(level.counts, corner)].astype(np.float64)
+        fill += level.counts.size + level.meets.size
+        memory += 60.0 * (level.counts.size + level.meets.size) + 6.0 * float(np.sum(k * (k + 1.0)))
+    return fill, memory
+
+
+def _pattern(ordering: Ordering, graph: sparse.csr_array, columns: IntArray, border: IntArray) -> Pattern:
+    elimination = plan(ordering)
+    order = elimination.layout.order
+    place = np.empty(order.size, dtype=np.int64)
+    place[order] = np.arange(order.size)
+    a, b = place[np.repeat(np.arange(order.size), np.diff(graph.indptr))], place[graph.indices]
+    upper = a < b
+    left = np.concatenate([np.arange(order.size), a[upper]])
+    right = np.concatenate([np.arange(order.size), b[upper]])
+    at = elimination.layout.positions(left, right)
+    return Pattern(np.concatenate([columns[order], border]), elimination, left, right, at)
+
+
+def _rows(inner: sparse.csr_array, border: FloatArray, pattern: Pattern) -> Rows:
+    layout = pattern.elimination.layout
+    place = np.empty(layout.order.size, dtype=np.int32)
+    place[layout.order] = np.arange(layout.order.size)
+    turned = sparse.csr_array((inner.data, place[inner.indices], inner.indptr), shape=inner.shape, copy=True)
+    turned.sort_indices()
+    counts, partners = pairs_of_rows(turned.indptr)
+    left, right = np.repeat(turned.indices.astype(np.int64), counts), turned.indices[partners].astype(np.int64)
+    data = np.repeat(turned.data, counts) * turned.data[partners]
+    data[left < right] *= 2.0
+    entry = np.empty(layout.size, dtype=np.int32)
+    entry[pattern.at] = np.arange(pattern.at.size)
+    indptr = np.concatenate([[0], np.cumsum(counts)])[turned.indptr]
+    where = entry[layout.positions(left, right)]
+    products = sparse.csr_array((data, where, indptr), shape=(inner.shape[0], pattern.at.size))
+    return Rows(turned, border, products)
+
+
+__all__ = ["Analysis", "Pattern", "Rows", "analyse", "pattern_of"]

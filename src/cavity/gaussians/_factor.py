@@ -1,0 +1,178 @@
+r"""Numeric elimination of a sparse positive definite matrix, and the entries of its inverse on the pattern.
+
+Backwards over the steps, :math:`\Sigma_{SC} = -W \Sigma_{CC}` and
+:math:`\Sigma_{jj} = 1 / A_{jj} + w_j \Sigma_{CC} w_j^\top` need no entry of :math:`\Sigma_{CC}` outside the pattern of the
+Schur complement (Takahashi's recursion, one set at a time).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.linalg import LinAlgError, lapack
+
+from cavity.gaussians._elimination import Elimination, Step
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """A factorised matrix; all vectors are in the order of elimination, with columns along the first axis.
+
+    ``values`` is the flat array: pivots A and the entries of W, the corner as given. ``root`` is the lower Cholesky
+    factor of the corner.
+    """
+
+    elimination: Elimination
+    values: FloatArray
+    root: FloatArray
+
+    @cached_property
+    def log_det(self) -> float:
+        """Logarithm of the determinant."""
+        pivots = sum(float(np.sum(np.log(self.values[step.diagonal]))) for step in self.elimination.steps)
+        return pivots + 2.0 * float(np.sum(np.log(np.diagonal(self.root))))
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        """Solve for one right-hand side or several."""
+        x = np.array(right, dtype=np.float64)
+        for step, pivots, w in self._eliminated():
+            x[step.last :] -= w.T @ x[step.first : step.last]
+            x[step.first : step.last] /= _along(pivots, x)
+        corner = x[self.elimination.layout.inner :]
+        corner[...] = _corner_solve(self.root, corner)
+        return self._back(x)
+
+    def draw(self, noise: FloatArray) -> FloatArray:
+        """Turn standard normal numbers into vectors whose covariance is the inverse."""
+        x = np.array(noise, dtype=np.float64)
+        for step, pivots, _ in self._eliminated():
+            x[step.first : step.last] /= np.sqrt(_along(pivots, x))
+        corner = x[self.elimination.layout.inner :]
+        if corner.size:
+            corner[...] = lapack.dtrtrs(self.root, corner, lower=1, trans=1)[0]
+        return self._back(x)
+
+    def products(self, left: sparse.csr_array, right: sparse.csr_array) -> FloatArray:
+        """Covariances of pairs of linear combinations, one per row of both (sparse) matrices, which may be the same.
+
+        Rows are eliminated as the matrix was, and stay sparse: no solve, whatever columns meet in them.
+        """
+        result = np.zeros(left.shape[0])
+        same = left is right
+        for step, pivots, w in self._eliminated():
+            size = step.last - step.first
+            head, left = left[:, :size], left[:, size:] - left[:, :size] @ w
+            other, right = (head, left) if same else (right[:, :size], right[:, size:] - right[:, :size] @ w)
+            result += (head * other) @ (1.0 / pivots)
+        if self.elimination.layout.corner:
+            result += _quadratic(left, right, self.corner_inverse)
+        return result
+
+    @cached_property
+    def inverse(self) -> FloatArray:
+        """Entries of the inverse on the pattern, in a flat array of the same layout."""
+        layout = self.elimination.layout
+        result = np.empty(layout.size)
+        result[layout.corner_start :] = self.corner_inverse.ravel()
+        for step in reversed(self.elimination.steps):
+            pivots, w = self.values[step.diagonal], self.values[step.entries]
+            z = self._times_inverse(step, w, result[step.stop :])
+            result[step.entries] = -z
+            result[step.diagonal] = 1.0 / pivots + np.bincount(step.rows, weights=w * z, minlength=pivots.size)
+        return result
+
+    @cached_property
+    def corner_inverse(self) -> FloatArray:
+        """Inverse of the corner, both triangles."""
+        if not self.root.size:
+            return np.zeros((0, 0))
+        inverse = lapack.dpotri(self.root, lower=1)[0]
+        lower = np.tril(inverse, -1)
+        result: FloatArray = np.ascontiguousarray(np.tril(inverse) + lower.T)
+        return result
+
+    def _times_inverse(self, step: Step, w: FloatArray, inverse: FloatArray) -> FloatArray:
+        """Entries of W times the inverse of the rest, on the pattern of W."""
+        if step.pairs is None:
+            rows = _dense(self.elimination, step, w) @ self.corner_inverse
+            result: FloatArray = rows[step.rows, step.columns - (self.elimination.layout.inner - step.last)]
+            return result
+        met = inverse[step.pairs.targets]
+        upper = sparse.csr_array((met, step.pairs.partners, step.pairs.indptr), shape=(w.size, w.size))
+        # Pairs are kept once; those of an entry with itself are the first of their rows.
+        return np.asarray(upper @ w + upper.T @ w - met[step.pairs.indptr[:-1]] * w)
+
+    def _back(self, x: FloatArray) -> FloatArray:
+        for step, _, w in reversed(list(self._eliminated())):
+            x[step.first : step.last] -= w @ x[step.last :]
+        return x
+
+    def _eliminated(self) -> Iterator[tuple[Step, FloatArray, sparse.csr_array]]:
+        """Go through the steps with their pivots and W."""
+        total = self.elimination.layout.order.size
+        for step in self.elimination.steps:
+            shape = (step.last - step.first, total - step.last)
+            w = sparse.csr_array((self.values[step.entries], step.columns, step.indptr), shape=shape)
+            yield step, self.values[step.diagonal], w
+
+
+def eliminate(elimination: Elimination, values: FloatArray) -> Factor:
+    """Factorise the matrix whose entries are given in the flat array, which is overwritten."""
+    for step in elimination.steps:
+        pivots, entries = values[step.diagonal], values[step.entries]
+        if not np.all(pivots > 0.0):
+            raise LinAlgError("the precision matrix is not positive definite")
+        w = entries / pivots[step.rows]
+        rest = values[step.stop :]
+        if step.pairs is None:
+            rows = _dense(elimination, step, entries / np.sqrt(pivots)[step.rows])
+            values[elimination.layout.corner_start :] -= (rows.T @ rows).ravel()
+        elif step.pairs.targets.size:
+            products = np.repeat(w, np.diff(step.pairs.indptr)) * entries[step.pairs.partners]
+            rest -= np.bincount(step.pairs.targets, weights=products, minlength=rest.size)
+        entries[...] = w
+    corner = elimination.layout.corner
+    if not corner:
+        return Factor(elimination, values, np.zeros((0, 0)))
+    # The upper triangle in C order is the lower one in the order of LAPACK.
+    root, failed = lapack.dpotrf(values[elimination.layout.corner_start :].reshape(corner, corner).T, lower=1)
+    if failed or not np.all(np.isfinite(np.diagonal(root))):
+        raise LinAlgError("the precision matrix is not positive definite")
+    return Factor(elimination, values, root)
+
+
+def _dense(elimination: Elimination, step: Step, entries: FloatArray) -> FloatArray:
+    """Rows of a step whose columns all lie in the corner, as a dense matrix."""
+    columns = step.columns - (elimination.layout.inner - step.last)
+    result = np.zeros((step.last - step.first, elimination.layout.corner))
+    result[step.rows, columns] = entries
+    return result
+
+
+def _along(pivots: FloatArray, x: FloatArray) -> FloatArray:
+    return pivots if x.ndim == 1 else pivots[:, None]
+
+
+def _corner_solve(root: FloatArray, right: FloatArray) -> Any:
+    return lapack.dpotrs(root, right, lower=1)[0] if right.size else right
+
+
+def _quadratic(left: sparse.csr_array, right: sparse.csr_array, matrix: FloatArray) -> FloatArray:
+    """Sum of l M r over the columns of every pair of rows, a bounded number of rows at once."""
+    result = np.empty(left.shape[0])
+    size = max(1, 4_000_000 // max(matrix.shape[0], 1))
+    for start in range(0, result.size, size):
+        part = slice(start, start + size)
+        result[part] = right[part].multiply(left[part] @ matrix).sum(axis=1)
+    return result
+
+
+__all__ = ["Factor", "eliminate"]

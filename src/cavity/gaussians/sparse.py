@@ -1,0 +1,281 @@
+r"""Gaussians with a sparse precision matrix :math:`P = \mathrm{diag}(p) + X^\top \mathrm{diag}(t) X`.
+
+Columns with entries in many rows (an intercept, numbers beside one-hot columns) meet all others. They form a border:
+with :math:`P = \begin{pmatrix} S & Q \\ Q^\top & D \end{pmatrix}`, S sparse, :math:`G = S^{-1} Q` and the Schur
+complement :math:`H = D - Q^\top G`, the variance of a predictor is a sum of two terms that are not negative,
+
+.. math:: x_s^\top S^{-1} x_s + u^\top H^{-1} u, \qquad u = x_d - G^\top x_s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.linalg import LinAlgError, lapack
+
+from cavity.gaussians._analysis import Analysis, Pattern, Rows, analyse, pattern_of
+from cavity.gaussians._factor import Factor, eliminate
+
+FloatArray = NDArray[np.float64]
+
+_MAX_DENSE = 5000  # columns up to which a covariance matrix is given (200 MB)
+_ROWS_AT_ONCE = 16_384
+
+
+@dataclass(frozen=True, eq=False)
+class SparsePrecision:
+    r"""A factorised sparse precision matrix P, and everything of :math:`P^{-1}` that needs no dense matrix.
+
+    Made by `factorise`, or by `of` from the matrix itself.
+    """
+
+    pattern: Pattern
+    entries: FloatArray
+    coupling: FloatArray
+    border: FloatArray
+    factor: Factor
+    solved: FloatArray
+    root: FloatArray
+    rows: Rows | None = None
+
+    @classmethod
+    def of(cls, matrix: sparse.csc_array, border: NDArray[Any]) -> SparsePrecision:
+        """Factorise a matrix given by its upper triangle, with these columns as its border."""
+        pattern = pattern_of(matrix, border)
+        layout = pattern.elimination.layout
+        full = (matrix + sparse.triu(matrix, 1).T).tocsr()[pattern.order][:, pattern.order]
+        inner = layout.order.size
+        head = full[:inner, :inner].tocoo()
+        upper = head.row <= head.col
+        flat = np.zeros(layout.size)
+        flat[layout.positions(*(x[upper].astype(np.int64) for x in (head.row, head.col)))] = head.data[upper]
+        return _factorised(
+            pattern, flat[pattern.at], full[:inner, inner:].toarray(), full[inner:, inner:].toarray(), None
+        )
+
+    @property
+    def dim(self) -> int:
+        """Number of columns."""
+        return int(self.pattern.order.size)
+
+    @cached_property
+    def log_det(self) -> float:
+        """Logarithm of the determinant of P."""
+        return self.factor.log_det + 2.0 * float(np.sum(np.log(np.diagonal(self.root))))
+
+    @property
+    def matrix(self) -> sparse.csc_array:
+        """Upper triangle of P, in the order of the columns of X."""
+        inner, order = self.inner, self.pattern.order
+        i, j = np.meshgrid(np.arange(inner), np.arange(inner, self.dim), indexing="ij")
+        k, m = np.triu_indices(self.dim - inner)
+        left = order[np.concatenate([self.pattern.left, i.ravel(), k + inner])]
+        right = order[np.concatenate([self.pattern.right, j.ravel(), m + inner])]
+        data = np.concatenate([self.entries, self.coupling.ravel(), self.border[k, m]])
+        where = (np.minimum(left, right), np.maximum(left, right))
+        return sparse.csc_array((data, where), shape=(self.dim, self.dim))
+
+    @property
+    def inner(self) -> int:
+        """Number of columns that do not belong to the border."""
+        return int(self.coupling.shape[0])
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        """Solve for one right-hand side, or for the columns of a matrix."""
+        right = np.asarray(right, dtype=np.float64)[self.pattern.order]
+        head, tail = right[: self.inner], right[self.inner :]
+        end = self._half.T @ (self._half @ (tail - self.solved.T @ head))
+        return self._restored(np.concatenate([self.factor.solve(head) - self.solved @ end, end]))
+
+    def variances(self) -> FloatArray:
+        """Diagonal of the inverse."""
+        inner = self.factor.inverse[self.pattern.at[: self.inner]] + _squares(self.solved @ self._half.T)
+        return self._restored(np.concatenate([inner, _squares(self._half.T)]))
+
+    def row_variances(self) -> FloatArray:
+        """Variance of the predictor of every row of the analysed X, from the entries of the inverse on the pattern."""
+        if self.rows is None:
+            raise ValueError("row_variances needs a factor made by factorise; for other rows call spread_along(rows)")
+        result = np.asarray(self.rows.products @ self.factor.inverse[self.pattern.at])
+        for part in self.rows.parts:
+            rest = self.rows.border[part] - self.rows.inner[part] @ self.solved
+            result[part] += _squares(rest @ self._half.T)
+        return result
+
+    def spread_along(self, rows: Any) -> FloatArray:
+        """Variance of the predictor of every row, dense or sparse, whatever columns meet in it."""
+        return self.covariance_of(rows, rows)
+
+    def covariance_of(self, left: Any, right: Any) -> FloatArray:
+        """Covariance of the predictors of every row on the left and the row beside it on the right."""
+        result = np.empty(left.shape[0])
+        for start in range(0, result.size, _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            a = self._split(left[part])
+            b = a if left is right else self._split(right[part])
+            rest_a, rest_b = ((x[1] - x[0] @ self.solved) @ self._half.T for x in (a, b))
+            result[part] = self.factor.products(a[0], b[0]) + np.sum(rest_a * rest_b, axis=1)
+        return result
+
+    def draws(self, noise: FloatArray) -> FloatArray:
+        """Turn standard normal numbers, one draw per row, into draws with mean zero and the inverse as covariance."""
+        noise = np.asarray(noise, dtype=np.float64).T
+        end = self._half.T @ noise[self.inner :]
+        return self._restored(np.concatenate([self.factor.draw(noise[: self.inner]) - self.solved @ end, end])).T
+
+    @cached_property
+    def _half(self) -> FloatArray:
+        """Inverse of the border's Cholesky factor."""
+        result: FloatArray = lapack.dtrtri(self.root, lower=1)[0] if self.root.size else self.root
+        return result
+
+    def _split(self, rows: Any) -> tuple[sparse.csr_array, FloatArray]:
+        inner = sparse.csr_array(rows[:, self.pattern.order[: self.inner]], dtype=np.float64)
+        border = rows[:, self.pattern.order[self.inner :]]
+        return inner, border.toarray() if sparse.issparse(border) else np.asarray(border, dtype=np.float64)
+
+    def _restored(self, x: FloatArray) -> FloatArray:
+        """Put into the order of the columns of X."""
+        result = np.empty_like(x)
+        result[self.pattern.order] = x
+        return result
+
+
+def factorise(analysis: Analysis, weights: FloatArray, precisions: FloatArray) -> SparsePrecision:
+    r"""Factorise :math:`\mathrm{diag}(p) + X^\top \mathrm{diag}(t) X` for the analysed X.
+
+    Parameters
+    ----------
+    analysis
+        What `analyse` found.
+    weights
+        One weight t per row, of any sign.
+    precisions
+        One number p per column.
+
+    Raises
+    ------
+    scipy.linalg.LinAlgError
+        If the matrix is not positive definite.
+    ValueError
+        If the analysis was refused.
+    """
+    rows, pattern = analysis.rows, analysis.pattern
+    if rows is None or pattern is None:
+        raise ValueError("the factor of this X would be too large; use another form of covariance")
+    inner = rows.inner.shape[1]
+    precisions = np.asarray(precisions, dtype=np.float64)[pattern.order]
+    entries = np.asarray(rows.products.T @ weights)
+    entries[inner:] *= 0.5  # products of two columns count twice in a row's variance
+    entries[:inner] += precisions[:inner]
+    coupling = np.zeros((inner, rows.border.shape[1]))
+    border = np.diag(precisions[inner:])
+    for part in rows.parts:
+        weighted = weights[part, None] * rows.border[part]
+        coupling += rows.inner[part].T @ weighted
+        border += rows.border[part].T @ weighted
+    return _factorised(pattern, entries, coupling, border, rows)
+
+
+def _factorised(
+    pattern: Pattern, entries: FloatArray, coupling: FloatArray, border: FloatArray, rows: Rows | None
+) -> SparsePrecision:
+    flat = np.zeros(pattern.elimination.layout.size)
+    flat[pattern.at] = entries
+    factor = eliminate(pattern.elimination, flat)
+    solved = factor.solve(coupling)
+    rest = border - coupling.T @ solved
+    root, failed = lapack.dpotrf(rest, lower=1) if rest.size else (rest, 0)
+    if failed or not np.all(np.isfinite(np.diagonal(root))):
+        raise LinAlgError("the precision matrix is not positive definite")
+    return SparsePrecision(pattern, entries, coupling, border, factor, solved, root, rows)
+
+
+def _squares(x: FloatArray) -> FloatArray:
+    result: FloatArray = np.einsum("ij,ij->i", x, x)
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class SparseGaussian:
+    """A Gaussian with a mean, a sparse precision matrix and a mass, always proper.
+
+    Parameters
+    ----------
+    mean
+        The mean, of shape ``(dim,)``.
+    factor
+        The factorised precision matrix.
+    log_mass
+        Logarithm of the integral.
+
+    Examples
+    --------
+    >>> factor = factorise(analyse(sparse.eye_array(2, format="csr")), np.ones(2), np.ones(2))
+    >>> SparseGaussian(np.array([1.0, -2.0]), factor, 0.0).variance
+    array([0.5, 0.5])
+    """
+
+    mean: FloatArray
+    factor: SparsePrecision
+    log_mass: float
+
+    @classmethod
+    def unpacked(cls, arrays: Mapping[str, Any]) -> SparseGaussian:
+        """Rebuild from what `packed` gives: the matrix is factorised again."""
+        mean = np.asarray(arrays["mean"], dtype=np.float64)
+        upper = (arrays["data"], arrays["indices"], arrays["indptr"])
+        matrix = sparse.csc_array(upper, shape=(mean.size, mean.size))
+        return cls(mean, SparsePrecision.of(matrix, np.asarray(arrays["border"])), float(arrays["log_mass"]))
+
+    def packed(self) -> dict[str, NDArray[Any]]:
+        """Plain arrays: the upper triangle of the precision matrix by columns, its border, the mean and the mass."""
+        matrix = self.factor.matrix
+        border = self.factor.pattern.order[self.factor.inner :]
+        arrays = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "border": border}
+        return {**arrays, "mean": self.mean, "log_mass": np.float64(self.log_mass)}
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates."""
+        return int(self.mean.size)
+
+    @property
+    def is_proper(self) -> bool:
+        """Whether all numbers are finite."""
+        return bool(np.isfinite(np.sum(self.mean) + self.factor.log_det + self.log_mass))
+
+    @cached_property
+    def variance(self) -> FloatArray:
+        """Variances of the normalised density."""
+        return self.factor.variances()
+
+    @property
+    def std(self) -> FloatArray:
+        """Standard deviations of the normalised density."""
+        return np.sqrt(self.variance)
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Covariance of the normalised density, for up to 5000 coordinates."""
+        if self.dim > _MAX_DENSE:
+            need = f"a covariance matrix is given for up to {_MAX_DENSE} columns, got {self.dim}"
+            raise ValueError(f"{need}; use std, spread_along(rows), draws(noise) or factor.covariance_of(left, right)")
+        return self.factor.solve(np.eye(self.dim))
+
+    def draws(self, noise: FloatArray) -> FloatArray:
+        """Turn standard normal numbers, one draw per row, into draws of the normalised density."""
+        return self.mean + self.factor.draws(noise)
+
+    def spread_along(self, rows: Any) -> FloatArray:
+        """Variance of the linear predictor of every row, dense or sparse."""
+        return self.factor.spread_along(rows)
+
+
+__all__ = ["Analysis", "SparseGaussian", "SparsePrecision", "analyse", "factorise"]
