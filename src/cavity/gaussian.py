@@ -118,6 +118,11 @@ class FactorialGaussian:
         return np.sqrt(self.variance)
 
     @property
+    def covariance(self) -> FloatArray:
+        """Covariance of the normalised density: a diagonal matrix."""
+        return np.diag(self.variance)
+
+    @property
     def log_mass(self) -> float:
         r"""Logarithm of the integral, :math:`s + \tfrac12 \sum_i [r_i^2/p_i + \log(2\pi/p_i)]`."""
         p = self._proper().precision

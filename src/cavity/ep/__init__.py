@@ -1,0 +1,1 @@
+"""Expectation propagation by blocks of rows, with all correlations, for linear models."""

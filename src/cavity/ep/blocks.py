@@ -44,6 +44,7 @@ class Work(Protocol):
     information: Any
     shift: FloatArray
     mean: FloatArray
+    first_step: float
 
     def parts(self, first: bool) -> Sequence[slice]:
         """Blocks of rows of the first loop, or of a later one."""
@@ -102,12 +103,12 @@ class Options:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockResult:
-    """The outcome of a run: what the rows say, in natural form, apart from the prior.
+    r"""The outcome of a run: what the rows say, in natural form, apart from the prior.
 
     Parameters
     ----------
     information, shift, log_scale
-        The product of all sites, :math:`e^{c + h^\\top \\theta - \\theta^\\top G \\theta / 2}`.
+        The product of all sites, :math:`e^{c + h^\top \theta - \theta^\top G \theta / 2}`.
     prior, loss
         As the run ended with them.
     log_evidence
@@ -173,10 +174,11 @@ class _Run:
     ) -> None:
         self.loss, self.rows, self.work, self.options, self.adaptation = loss, rows, work, options, adaptation
         self.targets = rows.targets[predictor]
-        self.sites, self.ledger = RowSites.start(self.targets.size), Ledger()
+        self.sites, self.ledger = RowSites.start(self.targets.size, work.first_step), Ledger()
         self.change, self.remaining, self.moved = np.inf, np.inf, 0.0
         self.next_prior, self.next_loss = work.prior, loss
         self.least_change = np.inf
+        self.after: FloatArray = np.empty(0)
 
     def loop(self, number: int) -> None:
         """Visit every row once."""
@@ -226,7 +228,7 @@ class _Run:
 
     def _lower_ceiling(self, number: int) -> None:
         """Take smaller steps with all rows where a loop changes more than an earlier one did."""
-        if number >= _PATIENCE and self.change > self.least_change:
+        if number >= _PATIENCE and self.change > max(self.least_change, self.options.tol):
             self.sites.ceiling = max(_CEILING_SHRINK * self.sites.ceiling, _LEAST_CEILING)
         if number > 0:
             self.least_change = min(self.least_change, self.change)

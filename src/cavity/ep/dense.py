@@ -31,7 +31,11 @@ _BLOCKS = 16
 class DenseWork:
     """Working state over dense blocks of rows: one triangular factor, renewed after every block."""
 
-    def __init__(self, rows: Rows, prior: FactorialGaussian, start: tuple[FloatArray, FloatArray] | None = None) -> None:
+    first_step = 1.0
+
+    def __init__(
+        self, rows: Rows, prior: FactorialGaussian, start: tuple[FloatArray, FloatArray] | None = None
+    ) -> None:
         d = rows.shape[1]
         self.rows, self.prior = rows, prior
         self.information: FloatArray = np.zeros((d, d), order="F") if start is None else np.asfortranarray(start[0])

@@ -26,9 +26,11 @@ FloatArray = NDArray[np.float64]
 # A cavity is improper where less than this share of the predictor's precision is left.
 _LEAST_SHARE = 1e-10
 # A row's step shrinks by the first factor when its revision turns round by more than the last share of what it was,
-# and grows by the second otherwise, between the third and one. Chosen by loops to 0.01 standard deviations over 60 random
-# problems, logistic and hinge: median 7, at most 21; with 0.5 and 1.15 median 12, at most 28; nothing fails in between.
+# and grows by the second otherwise, between the third and one. Chosen by loops to 0.01 standard deviations over 60
+# random problems, logistic and hinge: median 7, at most 21; with 0.5 and 1.15 median 12, at most 28.
 _SHRINK, _GROW, _LEAST_STEP, _TURN = 0.7, 1.3, 0.02, 0.3
+
+_ARRAYS = ("precision", "shift", "log_scale", "step", "turn_precision", "turn_shift", "mean", "variance")
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +49,8 @@ class RowSites:
         Last proposed change of T, and of the site's slope at the posterior mean.
     mean, variance
         Mean and variance of the predictor when the row was visited last.
+    ceiling
+        Largest step of any row.
     """
 
     precision: FloatArray
@@ -60,21 +64,21 @@ class RowSites:
     ceiling: float = 1.0
 
     @classmethod
-    def start(cls, rows: int) -> RowSites:
-        """Uniform sites, undamped."""
-        zeros = [np.zeros(rows) for _ in range(8)]
-        zeros[3][:] = 1.0
-        return cls(*zeros)
+    def start(cls, rows: int, step: float) -> RowSites:
+        """Uniform sites that begin with this step."""
+        arrays = {name: np.zeros(rows) for name in _ARRAYS}
+        arrays["step"][:] = step
+        return cls(**arrays)
 
     def part(self, part: slice) -> RowSites:
-        """Views of the sites of some rows."""
-        return RowSites(*(getattr(self, name)[part] for name in self.__slots__[:-1]), self.ceiling)
+        """Give views of the sites of some rows."""
+        return RowSites(**{name: getattr(self, name)[part] for name in _ARRAYS}, ceiling=self.ceiling)
 
     def accept(self, revision: Revision, step: FloatArray) -> None:
         """Take over a revision, by so much of it per row."""
         self.precision[:] += step * revision.precision
         self.shift[:] += step * revision.shift
-        self.log_scale[:] += step * (revision.log_scale - self.log_scale)
+        self.log_scale[:] = revision.log_scale
 
     def scale_by(self, factor: float) -> None:
         """Multiply all sites by a factor, and forget which way they went."""

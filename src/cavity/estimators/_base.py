@@ -1,324 +1,262 @@
-"""How the classifier and the regressor come by their posteriors: from all data at once, or as rows come."""
+"""How the classifier and the regressor learn: from all rows at once, or as rows come. Check, plan, run, keep."""
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from numbers import Real
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, assert_all_finite, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from cavity import schemes
-from cavity.correlated import CorrelatedGaussian
-from cavity.estimators._design import rows_of_weight
-from cavity.estimators._frame import Frame, completed_basis, directions, principal_basis
-from cavity.estimators._posteriors import WIDEST_COVARIANCE, Posteriors
-from cavity.estimators._prior import build_prior, choose_variance, typical_variance
-from cavity.factors import LinearBatches, canonical, checked_batch_size
-from cavity.fitting import fit, make_settings, mode_of
-from cavity.full import FullResult, fit_full
-from cavity.full_stream import FullStream
+from cavity.ep.adaptation import Adaptive, revised_variance
+from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Knowledge
+from cavity.ep.rows import Rows, dense_rows
+from cavity.estimators._design import with_intercept
+from cavity.estimators._parameters import LARGEST_ENTRY, LARGEST_WEIGHT, Parameters
+from cavity.estimators._plan import Plan, plan_fit, plan_stream
+from cavity.estimators._posteriors import Posteriors
+from cavity.estimators._runs import Outcome, add_rows, run_blocks, run_product
+from cavity.estimators._streams import ProductStreams, one_row
+from cavity.estimators._totals import Totals
+from cavity.factors import canonical
 from cavity.gaussian import FactorialGaussian
-from cavity.linear import REFUSALS, why_not
 from cavity.losses import Loss
-from cavity.mode import Mode, information, is_convex
-from cavity.result import Ledger, Refusal, Result, Trace
-from cavity.schedules import resolve_beta
-from cavity.stream import Stream
+from cavity.result import Ledger, Refusal, Trace
 
 FloatArray = NDArray[np.float64]
 
 _KINDS = (np.float64, np.float32)
-# Columns up to which dense data get a basis of their own.
-WIDEST = 500
-# Rows a column from which on that basis is the curvature's.
-ROWS_A_COLUMN = 15
+# A stream revises the prior variance when it has seen this share more rows than at the last revision.
+_MORE_ROWS = 0.05
+# Steps of such a revision, at most, and the change of the variance's logarithm that ends it.
+_REVISIONS, _SMALL_REVISION = 10, 0.02
+
+
+class ConditionalDeviationsWarning(UserWarning):
+    """The posterior is a product of Gaussians, whose deviations are conditional on the other coefficients."""
 
 
 class LinearEP(Posteriors):
-    """Base of the estimators, which document the parameters: fits at once or as rows come."""
+    """Base of the estimators, which document the parameters."""
 
     # Declared for the reader: subclasses set them in their constructors.
     loss: Any
     scheme: Any
     batch_size: int
-    loops: int
+    max_iter: int
     tol: float
     prior_variance: Any
     prior_mean: Any
-    basis: Any
     covariance: str
-    init: str
     fit_intercept: bool
     intercept_prior_variance: float
-    beta: Any
-    damping: float
-    power: float
-    safeguards: bool
-    shuffle: bool
+    beta: float
     random_state: Any
-    warm_start: bool
     verbose: Any
 
-    def _named_loss(self) -> Loss:
-        """Return the loss object that the parameters mean."""
-        raise NotImplementedError
+    # Prior variance of the predictor of an average row under which a prior variance is called typical.
+    _typical_spread = 5.0
+
+    def _check_X(self, X: Any, **options: Any) -> Any:  # noqa: N802
+        if sparse.issparse(X) and X.format == "csr":
+            X = canonical(X)  # before anything in compiled code walks along its indices
+        checked = validate_data(self, X, accept_sparse="csr", dtype=_KINDS, order="C", **options)
+        rows = checked[0] if isinstance(checked, tuple) else checked
+        entries = rows.data if sparse.issparse(rows) else rows
+        if entries.size and max(float(np.max(entries)), -float(np.min(entries))) > LARGEST_ENTRY:
+            raise ValueError(f"X must hold numbers of at most {LARGEST_ENTRY:g} in size; scale its columns")
+        if not sparse.issparse(rows):
+            return checked
+        rows = canonical(rows)
+        return (rows, checked[1]) if isinstance(checked, tuple) else rows
 
     # Fitting.
 
-    def _check_X(self, X: Any, **options: Any) -> Any:  # noqa: N802
-        return validate_data(self, X, accept_sparse="csr", dtype=_KINDS, order="C", **options)
+    def _learn(
+        self, X: Any, targets: FloatArray, weights: FloatArray | None, loss: Loss, totals: Totals, find_scale: bool
+    ) -> None:
+        """Fit one posterior for every row of ``targets`` to checked data, and keep them."""
+        p = Parameters.of(self, X.shape[1])
+        typical = totals.typical_variance(self._typical_spread)
+        prior = p.prior(typical)
+        adaptation = Adaptive(p.free, typical, find_scale, p.beta)
+        rows = Rows.arrange(X, targets, weights, p.intercept)
+        plan, analysis = plan_fit(rows, p.covariance)
+        if plan.covariance == "diagonal":
+            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+            design = with_intercept(X) if p.intercept else X
+            outcomes = run_product(loss, design, targets, weights, prior, p, adaptation, seed)
+        else:
+            outcomes = run_blocks(loss, rows, prior, p, adaptation, analysis)
+        self._keep(plan, p, outcomes, totals)
 
-    def _check_data(self, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
-        """Check rows and targets of a fit; plain arrays are taken as they are.
-
-        With a single loop finite rows are not looked for: `_check_finite` follows if a mini-batch is refused.
-        """
-        if not (is_plain_matrix(X) and is_plain_vector(y, X.shape[0]) and (self.loops == 1 or _is_finite(X))):
-            return self._check_X(X, y=y, ensure_all_finite=self.loops > 1, **options)
-        self.__dict__.pop("feature_names_in_", None)
-        self.n_features_in_ = X.shape[1]
-        return X, y
-
-    def _check_finite(self, X: Any) -> None:
-        """Look at the rows once more where something was not finite: `fit` itself reads them no more than it must."""
-        entries = X.data if sparse.issparse(X) else X
-        assert_all_finite(entries, estimator_name=type(self).__name__, input_name="X")
-
-    def _fit_posteriors(self, X: Any, targets: FloatArray, weights: FloatArray | None, loss: Loss) -> None:
-        """Fit one posterior for every row of ``targets`` and keep them."""
-        X, targets, weights = rows_of_weight(checked_rows(X), targets, weights)
-
-        columns, full = [np.ascontiguousarray(t) for t in targets], self._has_full_covariance()
-
-        def runs(variance: Any) -> tuple[Frame, Sequence[Result | FullResult]]:
-            frame, modes = self._prepared(X, columns, weights, loss, variance)
-            rows, prior = frame.rows(X), frame.inner_prior
-            every = [LinearBatches.unchecked(loss, rows, t, self.batch_size, weights) for t in columns]
-            if full:
-                return frame, [self._run_full(factors, prior) for factors in every]
-            return frame, [self._run(f, prior, self._start(k, f, modes[k])) for k, f in enumerate(every)]
-
-        variance = self.prior_variance
-        if isinstance(variance, str):
-            if variance != "evidence":
-                raise ValueError(f"prior_variance must be a number, one a feature, or 'evidence', got {variance!r}")
-            start = typical_variance(X)
-            variance = choose_variance(lambda v: sum(r.log_evidence for r in runs(v)[1]), start)
-        frame, results = runs(variance)
-        if any(why is Refusal.NONFINITE for r in results for _, why in r.trace.refusals):
-            self._check_finite(X)
+    def _keep(self, plan: Plan, parameters: Parameters, outcomes: Sequence[Outcome], totals: Totals) -> None:
+        """Keep what a fit found."""
         self._forget_all()
-        self.prior_variance_, self._loss, self._frame = variance, loss, frame
-        self._posteriors = tuple(r.posterior for r in results)
-        self._sites = [r.sites for r in results] if self.warm_start else None
-        self.n_iter_ = max(len(r.trace.changes) for r in results)
-        self.trace_ = results[0].trace if len(results) == 1 else tuple(r.trace for r in results)
-        self.status_ = next((r.status for r in results if not r.status.is_success), results[0].status)
+        self._intercept = parameters.intercept
+        self._knowledge: tuple[Knowledge, ...] = tuple(o.knowledge for o in outcomes)
+        self._priors: tuple[FactorialGaussian, ...] = tuple(o.prior for o in outcomes)
+        self._loss, self._totals, self.plan_ = outcomes[0].loss, totals, plan
+        self._fitted_beta = parameters.beta
+        self.n_iter_ = max(len(o.trace.changes) for o in outcomes)
+        traces = tuple(o.trace for o in outcomes)
+        self.trace_ = traces[0] if len(traces) == 1 else traces
+        self.status_ = next((o.status for o in outcomes if not o.status.is_success), outcomes[0].status)
+        self._warn_if_conditional(plan)
 
-    def _run(self, factors: LinearBatches, prior: FactorialGaussian, start: Any) -> Result:
-        """Run EP on one linear predictor."""
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1)) if self.shuffle else 0
-        return fit(
-            factors,
-            prior,
-            self.scheme,
-            loops=self.loops,
-            sites="none" if self.loops == 1 else "own",
-            beta=self.beta,
-            power=self.power,
-            damping=self.damping,
-            order="shuffled" if self.shuffle else "cyclic",
-            seed=seed,
-            tol=self.tol,
-            safeguards=self.safeguards,
-            start=start,
-            progress=bool(self.verbose),
-        )
-
-    def _run_full(self, factors: LinearBatches, prior: FactorialGaussian) -> FullResult:
-        """Run EP with a full covariance on one linear predictor."""
-        return fit_full(
-            factors,
-            prior,
-            loops=self.loops,
-            beta=self.beta,
-            damping=self.damping,
-            tol=self.tol,
-            start=self._start_by_name(),
-        )
-
-    def _has_full_covariance(self) -> bool:
-        """Whether a full covariance is asked for, with nothing that goes against it."""
-        if self.covariance not in ("auto", "diagonal", "full"):
-            raise ValueError(f"covariance must be 'auto', 'diagonal' or 'full', got {self.covariance!r}")
-        if self.covariance != "full":
-            return False
-        if not isinstance(schemes.resolve(self.scheme), schemes.ExactProjection):
-            raise ValueError(f"covariance='full' has exact moments only: leave scheme at 'exact', got {self.scheme!r}")
-        if not isinstance(self.beta, Real) or self.power != 1.0:
-            raise ValueError(
-                "covariance='full' needs one number for beta, and power=1, "
-                f"got beta={self.beta!r} and power={self.power!r}"
+    def _warn_if_conditional(self, plan: Plan) -> None:
+        if plan.covariance == "diagonal" and plan.chosen:
+            warnings.warn(
+                "deviations are conditional on the other coefficients, and too small where columns are correlated: the "
+                f"posterior is a {plan}; take fewer columns, covariance='full' if you can wait, or say "
+                "covariance='diagonal' if that is what you want",
+                ConditionalDeviationsWarning,
+                stacklevel=6,
             )
-        return True
-
-    def _start_by_name(self) -> Literal["mode"] | None:
-        """Where a fit starts that has no sites yet."""
-        if self.init not in ("mode", "prior"):
-            raise ValueError(f"init must be 'mode' or 'prior', got {self.init!r}")
-        return "mode" if self.init == "mode" else None
-
-    def _start(self, k: int, factors: LinearBatches, mode: Mode | None) -> Any:
-        """Sites of the fit before, if they are wanted and fit; else the mode, if wanted."""
-        named = self._start_by_name()
-        if self.loops == 1:
-            return None
-        sites = getattr(self, "_sites", None)
-        sites = sites if sites and k < len(sites) else None
-        if self.warm_start and sites and len(sites[k]) == len(factors) and self._posteriors[0].dim == factors.dim:
-            return sites[k]
-        return mode if named and mode is not None else named
-
-    def _prepared(
-        self, X: Any, targets: Sequence[FloatArray], weights: FloatArray | None, loss: Loss, variance: Any
-    ) -> tuple[Frame, Sequence[Mode | None]]:
-        """Prior and basis for rows, checked before, and the modes of their predictors where the basis comes of them."""
-        frame = self._frame_for(X, variance)
-        if frame.basis is not None or not self._wants_curvature(X, frame):
-            return frame, [None] * len(targets)
-        rows, beta = frame.rows(X), resolve_beta(self.beta).beta(0)
-        every = [LinearBatches.unchecked(loss, rows, t, self.batch_size, weights) for t in targets]
-        modes = [mode_of(factors, frame.prior, beta) for factors in every]
-        total = np.sum([information(f, m, beta) for f, m in zip(every, modes, strict=True)], axis=0)
-        turned = replace(frame, basis=directions(total, frame.prior.std))
-        return turned, [replace(m, point=turned.inner(m.point)) for m in modes]
-
-    def _frame_for(self, X: Any, variance: Any) -> Frame:
-        """Prior and, unless it takes the modes of the fit, basis for rows, checked before."""
-        d, intercept, basis = X.shape[1], bool(self.fit_intercept), self.basis
-        prior = build_prior(d, self.prior_mean, variance, self.intercept_prior_variance if intercept else None)
-        frame = Frame(d, intercept, prior)
-        if self.covariance == "full":
-            if prior.dim > WIDEST_COVARIANCE:
-                raise ValueError(
-                    f"covariance='full' takes dim² numbers and as many operations a row: at most {WIDEST_COVARIANCE} "
-                    f"columns, got {prior.dim}; leave covariance at 'auto'"
-                )
-            return frame
-        if self.warm_start and getattr(self, "_sites", None) and self._frame.prior.dim == prior.dim:
-            return replace(frame, basis=self._frame.basis)  # the sites kept are sites in it
-        if basis is None:
-            return frame
-        if not isinstance(basis, str):
-            return replace(frame, basis=completed_basis(basis, d, intercept))
-        if basis not in ("auto", "pca", "curvature"):
-            raise ValueError(f"basis must be 'auto', 'pca', 'curvature', None or an orthonormal matrix, got {basis!r}")
-        if (basis == "auto" and (sparse.issparse(X) or d > WIDEST)) or self._wants_curvature(X, frame):
-            return frame
-        return replace(frame, basis=principal_basis(X, prior, intercept))
-
-    def _wants_curvature(self, X: Any, frame: Frame) -> bool:
-        """Whether the basis is the curvature's: asked for, or by default where a row's own part in it is small."""
-        if not isinstance(self.basis, str) or self.covariance == "full":
-            return False
-        moderate = not sparse.issparse(X) and frame.features <= WIDEST and self.loops > 1 and self.init == "mode"
-        many = X.shape[0] >= ROWS_A_COLUMN * frame.prior.dim
-        return self.basis == "curvature" or (self.basis == "auto" and moderate and many)
 
     # Streams.
 
     def _begin_stream(self, X: Any, count: int, loss: Loss) -> None:
-        """Stand at the prior, before any row; where the posterior is a product, the first rows decide on its basis."""
-        if isinstance(self.prior_variance, str):
-            raise ValueError(
-                "prior_variance='evidence' needs all data at once: call fit first, or give partial_fit a number"
-            )
+        """Know nothing beyond the prior, before any row."""
+        p = Parameters.of(self, X.shape[1])
+        columns = X.shape[1] + int(p.intercept)
+        plan = plan_stream(columns, p.covariance)
+        nothing = DenseKnowledge.nothing(columns) if plan.covariance == "full" else DiagonalKnowledge.nothing(columns)
         self._forget_all()
-        self.prior_variance_, self._loss = self.prior_variance, loss
-        if isinstance(self.basis, str) and self.basis == "curvature":
-            raise ValueError("basis='curvature' needs all data at once: call fit first, or stream with another basis")
-        with_covariance = self._has_full_covariance()
-        if not with_covariance and self._streams_by_default() and not sparse.issparse(X) and X.shape[1] <= WIDEST:
-            width, spread = X.shape[1], self.intercept_prior_variance if self.fit_intercept else None
-            self._frame = Frame(
-                width, bool(self.fit_intercept), build_prior(width, self.prior_mean, self.prior_variance, spread)
-            )
-            with_covariance = True
-        else:
-            self._frame = self._frame_for(X, self.prior_variance)
-        prior = self._frame.inner_prior
-        self._posteriors = ((CorrelatedGaussian.of(prior) if with_covariance else prior),) * count
+        self._intercept, self._fitted_beta, self.plan_ = p.intercept, p.beta, plan
+        self._totals, self._loss = Totals(), loss
+        self._knowledge, self._priors = (nothing,) * count, (p.prior(1.0),) * count
         self.n_iter_ = 1
+        self._warn_if_conditional(plan)
 
-    def _take(self, X: Any, targets: FloatArray, weights: FloatArray | None, forget: float) -> None:
-        """Take rows, checked before, into the posteriors."""
-        if not 0.0 <= forget < 1.0:
-            raise ValueError(f"forget must lie in [0, 1), the share of what was learned that is given up, got {forget}")
-        batch_size = checked_batch_size(self.batch_size)
-        X, targets, weights = rows_of_weight(X, targets, weights)
-        streams = self._streams = [s.fork() for s in getattr(self, "_streams", None) or self._open_streams()]
-        X = self._frame.rows(X, getattr(self, "_padded", None))
-        self._padded = X if self._frame.intercept else None
+    def _take(self, X: Any, targets: FloatArray, weights: FloatArray | None, forget: float, totals: Totals) -> None:
+        """Take checked rows of positive weight into what is known. ``totals`` are those of the rows."""
+        p = Parameters.of(self, X.shape[1])
+        if p.intercept != self._intercept:
+            raise ValueError("fit_intercept must not change in the middle of a stream; start with a new model")
+        if self.plan_.covariance == "sparse":
+            self._leave_sparse()
+        if forget:
+            self._forget(1.0 - forget)
+        begins = not self._totals.rows
+        self._totals = self._totals.plus(totals)
+        if begins:
+            self._priors = self._stream_priors(p, None)
+        if "_rows_at_revision" not in self.__dict__:
+            self._rows_at_revision = 0.0 if begins else self._totals.rows
+        if self.plan_.covariance == "diagonal":
+            self._take_product(X, targets, weights, p)
+        elif X.shape[0] == 1 and weights is None:
+            self._take_one(dense_rows(X, p.intercept)[0], targets[:, 0], p.beta)
+        else:
+            rows = Rows.arrange(X, targets, weights, p.intercept)
+            self._keep_stream(add_rows(self._loss, rows, self._knowledge, self._priors, p.beta))  # type: ignore[arg-type]
+        self._follow(p, X, targets, weights)
+
+    def _keep_stream(self, outcomes: Sequence[Outcome]) -> None:
+        self.__dict__.pop("_posteriors", None)
+        self._knowledge = tuple(o.knowledge for o in outcomes)
         refused: Counter[Refusal] = Counter()
-        for k, stream in enumerate(streams):
-            if forget:
-                stream.forget(1.0 - forget, self._frame.inner_prior)
-            outcomes = stream.take(X, targets[k], weights, batch_size)
-            self._updates = getattr(self, "_updates", 0) + outcomes.size
-            if outcomes.any():
-                refused.update(REFUSALS[int(o)] for o in outcomes if o in REFUSALS)
-        self._note_refusals(refused)
+        for outcome in outcomes:
+            for (_, why), count in outcome.trace.refusals.items():
+                refused[why] += count
+        self._note_refusals(refused, sum(o.trace.updates for o in outcomes))
 
-    def _open_streams(self) -> Sequence[Stream | FullStream]:
-        settings = make_settings(1, "none", self.beta, self.power, self.damping, "cyclic", 0, "keep", self.tol, count=1)
-        if self._streams_covariances():
-            # What is known is written out in the user's columns, in which no basis is needed any more.
-            posteriors = tuple(self._frame.opened(posterior) for posterior in self._posteriors)
-            self._posteriors, self._frame = posteriors, replace(self._frame, basis=None)
-            beta = settings.temperature.beta(0)
-            return [FullStream(self._loss, posterior, beta=beta) for posterior in posteriors]
-        scheme = schemes.resolve(self.scheme)
-        reason = why_not(self._loss, scheme, settings)
-        if reason:
-            raise ValueError(f"partial_fit needs a compiled form: {reason}; fit works without one")
-        return [
-            Stream(
-                self._loss,
-                scheme,
-                posterior,
-                self._frame.inner_prior.precision,
-                beta=settings.temperature.beta(0),
-                power=settings.power,
-                damping=settings.damping,
-            )
-            for posterior in self._posteriors
-            if isinstance(posterior, FactorialGaussian)
-        ]
+    def _take_one(self, x: FloatArray, targets: FloatArray, beta: float) -> None:
+        """Take one row into full covariances."""
+        refused: Counter[Refusal] = Counter()
+        known, posteriors = [], []
+        for k, (before, posterior) in enumerate(zip(self._knowledge, self.posterior_, strict=True)):
+            after, revised, why = one_row(self._loss, x, targets[k], beta, before, posterior)  # type: ignore[arg-type]
+            known.append(after)
+            posteriors.append(revised)
+            if why is not None:
+                refused[why] += 1
+        self._knowledge, self._posteriors = tuple(known), tuple(posteriors)
+        self._note_refusals(refused, len(known))
 
-    def _streams_covariances(self) -> bool:
-        """Whether a stream keeps a full covariance: one that does goes on so, and by default all in a basis of ours."""
-        if self._has_full_covariance() or isinstance(self._posteriors[0], CorrelatedGaussian):
-            return True
-        return self._frame.basis is not None and self._streams_by_default()
+    def _take_product(self, X: Any, targets: FloatArray, weights: FloatArray | None, p: Parameters) -> None:
+        """Take rows into products of Gaussians, a mini-batch at a time."""
+        streams = self.__dict__.get("_streams")
+        if streams is None or not streams.serves(self._priors):
+            posteriors = [k.posterior(q) for k, q in zip(self._known(), self._priors, strict=True)]
+            streams = ProductStreams(self._loss, p, posteriors, self._priors)
+        self.__dict__.pop("_posteriors", None)
+        self._streams = streams
+        refused, updates = streams.take(with_intercept(X) if p.intercept else X, targets, weights, p.batch_size)
+        self._note_refusals(refused, updates)
 
-    def _streams_by_default(self) -> bool:
-        """Whether nothing was asked for that only a product of Gaussians has."""
-        named = self.covariance == "auto" and isinstance(self.basis, str) and self.basis == "auto"
-        exact = self.scheme == "exact" and self.damping == self.power == 1.0
-        return bool(named and exact and is_convex(self._loss, np.array([-1.0, 1.0])))
+    def _leave_sparse(self) -> None:
+        """Go on from a fit with a sparse precision in a form that takes rows one call after the other."""
+        self.plan_ = plan_stream(self._priors[0].dim, "auto")
+        known: list[Knowledge] = []
+        for k, prior, posterior in zip(self._knowledge, self._priors, self.posterior_, strict=True):
+            if self.plan_.covariance == "full":
+                upper = k.information.toarray()  # type: ignore[attr-defined]
+                known.append(DenseKnowledge(upper + np.triu(upper, 1).T, k.shift, k.log_scale))  # type: ignore[attr-defined]
+            else:
+                marginal = FactorialGaussian.from_moments(posterior.mean, posterior.variance, posterior.log_mass)
+                known.append(DiagonalKnowledge(marginal / prior))
+        self.__dict__.pop("_posteriors", None)
+        self._knowledge = tuple(known)
+        self._warn_if_conditional(self.plan_)
 
-    def _note_refusals(self, refused: Counter[Refusal]) -> None:
-        before: Counter[Refusal] = getattr(self, "_refused", None) or Counter()
-        self._refused = before + refused
+    def _forget(self, keep: float) -> None:
+        """Keep a share of what is known beyond the prior."""
+        self._knowledge = tuple(k.times(keep) for k in self._known())
+        self._totals = self._totals.times(keep)
+        if "_rows_at_revision" in self.__dict__:
+            self._rows_at_revision *= keep
+        for name in ("_posteriors", "_streams"):
+            self.__dict__.pop(name, None)
+
+    def _stream_priors(self, p: Parameters, found: Sequence[float] | None) -> tuple[FactorialGaussian, ...]:
+        """Priors of a stream: of the variances found, or of one that is typical of the rows seen."""
+        unit, center = self._prior_units()
+        typical = self._totals.typical_variance(self._typical_spread) * unit**2
+        variances = [typical] * len(self._priors) if found is None else found
+        return tuple(p.prior(v, unit, center) for v in variances)
+
+    def _prior_units(self) -> tuple[float, float]:
+        """Give the unit of the coefficients and the centre of the intercept's prior."""
+        return 1.0, 0.0
+
+    def _follow(self, p: Parameters, X: Any, targets: FloatArray, weights: FloatArray | None) -> None:
+        """Let the prior follow what is known, whenever the rows seen have grown by a share."""
+        if self._totals.rows < (1.0 + _MORE_ROWS) * self._rows_at_revision:
+            return
+        self._rows_at_revision = self._totals.rows
+        if p.free is None:
+            if self._prior_units() != (1.0, 0.0):
+                self._set_priors(self._stream_priors(p, None))
+            return
+        typical = self._totals.typical_variance(self._typical_spread) * self._prior_units()[0] ** 2
+        for _ in range(_REVISIONS):
+            found, moved = [], 0.0
+            for posterior, prior in zip(self.posterior_, self._priors, strict=True):
+                before, deviations = float(prior.variance[p.free][0]), (posterior.mean - prior.mean)[p.free]
+                new = revised_variance(before, deviations, posterior.variance[p.free], typical, cautious=False)
+                moved = max(moved, abs(float(np.log(new / before))))
+                found.append(new)
+            self._set_priors(self._stream_priors(p, found))
+            if moved < _SMALL_REVISION:
+                break
+
+    def _set_priors(self, priors: tuple[FactorialGaussian, ...]) -> None:
+        """Exchange the priors and keep what the rows say."""
+        self._knowledge, self._priors = self._known(), priors
+        for name in ("_posteriors", "_streams"):
+            self.__dict__.pop(name, None)
+
+    def _note_refusals(self, refused: Counter[Refusal], updates: int) -> None:
+        before: Counter[Refusal] = self.__dict__.get("_refused") or Counter()
+        self._refused, self._updates = before + refused, self.__dict__.get("_updates", 0) + updates
         ledger = Ledger()
         for why, times in refused.items():
             ledger.refuse(-1, why, times)
@@ -327,13 +265,17 @@ class LinearEP(Posteriors):
 
     def _atomically(self, change: Callable[[], None]) -> Self:
         """Make a change whole or not at all; warn where EP had trouble."""
-        before = dict(self.__dict__)
+        before, streams = dict(self.__dict__), self.__dict__.get("_streams")
         try:
             change()
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
+            if streams is not None:
+                streams.undo()
             raise
+        if streams is not None:
+            streams.commit()
         if not self.status_.is_success:
             warnings.warn(f"EP ended with trouble: {self.status_.value}", ConvergenceWarning, stacklevel=3)
         return self
@@ -341,27 +283,15 @@ class LinearEP(Posteriors):
     def _is_plain(self, X: Any) -> bool:
         """Whether rows need no further look: finite, of the right kind, order and width, and without names."""
         return (
-            is_plain_matrix(X)
+            type(X) is np.ndarray
+            and X.ndim == 2
+            and X.dtype in _KINDS
+            and X.flags.c_contiguous
+            and X.shape[0] > 0
             and X.shape[1] == self.n_features_in_
             and "feature_names_in_" not in self.__dict__
-            and _is_finite(X)
+            and bool(np.max(np.abs(X)) <= LARGEST_ENTRY)
         )
-
-
-def is_plain_matrix(X: Any) -> bool:
-    """Whether it is a C-ordered matrix of floats with at least one row and column."""
-    return type(X) is np.ndarray and X.ndim == 2 and X.dtype in _KINDS and X.flags.c_contiguous and X.size > 0
-
-
-def is_plain_vector(y: Any, rows: int) -> bool:
-    """Whether it is a vector of so many finite numbers."""
-    return type(y) is np.ndarray and y.shape == (rows,) and y.dtype.kind in "iubf" and _is_finite(y)
-
-
-@np.errstate(over="ignore", invalid="ignore")
-def _is_finite(values: Any) -> bool:
-    """Whether the sum is finite; where it overflows, a closer look is due."""
-    return bool(np.isfinite(np.sum(values)))
 
 
 def checked_weights(weights: ArrayLike | None, X: Any) -> FloatArray | None:
@@ -369,9 +299,16 @@ def checked_weights(weights: ArrayLike | None, X: Any) -> FloatArray | None:
     if weights is None:
         return None
     checked: FloatArray = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
+    if np.any(checked > LARGEST_WEIGHT):
+        raise ValueError(f"sample_weight must be at most {LARGEST_WEIGHT:g}, got {np.max(checked):g}")
     return checked
 
 
-def checked_rows(X: Any) -> Any:
-    """Sparse rows in canonical form; dense rows as they are."""
-    return canonical(X) if sparse.issparse(X) else X
+def checked_share(forget: Any) -> float:
+    """Check the share of what was learned that is given up."""
+    if isinstance(forget, bool | str | None.__class__) or np.ndim(forget) or not 0.0 <= float(forget) < 1.0:
+        raise ValueError(f"forget must lie in [0, 1), the share of what was learned that is given up, got {forget!r}")
+    return float(forget)
+
+
+__all__ = ["ConditionalDeviationsWarning", "LinearEP", "checked_share", "checked_weights"]

@@ -11,9 +11,12 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from cavity import losses
-from cavity.estimators._base import LinearEP, checked_rows, checked_weights
+from cavity.estimators._base import LinearEP, checked_share, checked_weights
+from cavity.estimators._design import rows_of_weight
 from cavity.estimators._labels import by_row, check_count, classes_and_codes, normalised, signs_of
 from cavity.estimators._links import log_odds, positive_probability
+from cavity.estimators._parameters import Parameters
+from cavity.estimators._totals import Totals
 from cavity.losses import Loss
 
 FloatArray = NDArray[np.float64]
@@ -22,67 +25,48 @@ _LOSSES: dict[str, type] = {"logistic": losses.Logistic, "hinge": losses.Hinge, 
 
 
 class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
-    r"""Linear classifier by fully factorized expectation propagation, with a posterior for every coefficient.
+    r"""Linear classifier with a posterior: means, standard deviations and correlations of all coefficients.
 
     The posterior of :math:`\theta` under a Gaussian prior and the likelihood
-    :math:`e^{-\beta \ell(y, x^\top\theta)}` of every row is approximated by a product of one-dimensional Gaussians, a
-    mini-batch at a time. More than two classes get one posterior each, one class against the rest.
+    :math:`e^{-\beta \ell(y, x^\top\theta)}` of every row is approximated by a Gaussian, by expectation propagation over
+    blocks of rows. More than two classes get one posterior each, one class against the rest.
 
     Parameters
     ----------
     loss : {"logistic", "hinge", "quasi01"} or a loss object, default="logistic"
         Loss of the linear predictor for labels -1 and +1; `cavity.losses` tells how to write one.
-    scheme : str or scheme object, default="exact"
-        How sites are fitted: ``"exact"`` by exact moments of every row; ``"rvq"`` by recentred quadrature; ``"vq"``,
-        ``"gq"``, ``"qla"``, ``"la"`` as in the paper; or an object of `cavity.schemes`.
-    batch_size : int, default=10
-        Rows that share one site.
-    loops : int, default=50
-        Most loops over the data. 1 is a single pass that stores no site.
-    tol : float, default=0.02
-        A loop that moves no mean by more than this many standard deviations, and no precision by more than this
-        share, ends the fit.
-    prior_variance : float, array of shape (n_features,) or "evidence", default=25.0
-        Prior variance of the coefficients; ``"evidence"`` chooses one number for all by the model's own log evidence,
-        at the price of about six fits.
+    prior_variance : "auto", float or array of shape (n_features,), default="auto"
+        Prior variance of the coefficients. ``"auto"`` finds one number for all of them from the data, by maximising the
+        evidence while the posterior is fitted; `prior_variance_` tells it. For hinge and quasi 0-1, which are not
+        likelihoods, it is the variance that makes the coefficients found typical draws of the prior.
     prior_mean : float or array of shape (n_features,), default=0.0
         Prior mean of the coefficients.
-    basis : "auto", "curvature", "pca", None or array of shape (n_features, k), default="auto"
-        Orthonormal basis in which the posterior is a product, in coordinates divided by the prior's standard
-        deviations; coefficients, deviations, draws and predictions come back in the columns given. ``"curvature"``
-        takes the eigenvectors of the Hessian of the losses at their minimum, summed over classes; ``"pca"`` the
-        principal directions of the data, for `partial_fit` those of its first rows. Either costs a product X'X, a
-        turned copy of X and O(n_features²) a row thereafter. ``"auto"``: for dense data of at most 500 columns, the
-        curvature's with ``init="mode"`` and at least 15 rows a column, else the principal directions; no basis for
-        other data.
-    covariance : {"auto", "diagonal", "full"}, default="auto"
-        ``"diagonal"``: a product, in the basis. ``"full"``: a full covariance, by exact moments and a site for every
-        row, at most 5000 columns wide, at O(n_features²) a row and loop; `basis`, `batch_size`, `safeguards`,
-        `shuffle` and `warm_start` are then without effect on `fit`. ``"auto"``: a product, but in `partial_fit`, where
-        that says so.
-    init : {"mode", "prior"}, default="mode"
-        Where `fit` starts with more than one loop: at the minimum of prior and losses, which is found first, or at the
-        prior, as the paper does. A single pass and `partial_fit` start at the prior.
     fit_intercept : bool, default=True
         Whether to add a constant column.
     intercept_prior_variance : float, default=100.0
         Prior variance of the intercept.
-    beta : float or schedule, default=1.0
-        Inverse temperature, the weight of the data against the prior.
-    damping, power : float, default=1.0
-        As in `cavity.fit`.
-    safeguards : bool, default=True
-        Whether to keep fits from blowing up, as in `cavity.fit`.
+    covariance : {"auto", "full", "sparse", "diagonal"}, default="auto"
+        Form of the posterior. ``"full"`` keeps all correlations, at most 5000 columns wide; ``"sparse"`` keeps them in
+        a sparse precision matrix, for one-hot columns in great number; ``"diagonal"`` is a product of Gaussians, the
+        paper's algorithm, whose standard deviations are conditional on the other coefficients. ``"auto"`` takes the
+        first of the three that the data's size allows, and warns where that is the last; `plan_` tells.
+    scheme : str or scheme object, default="exact"
+        How the sites of a product of Gaussians are fitted, as in `cavity.fit`. Of no effect on the others.
+    batch_size : int, default=10
+        Rows that share one site of a product of Gaussians. Of no effect on the others.
+    max_iter : int, default=100
+        Most loops over the rows. 1 is a single pass.
+    tol : float, default=0.01
+        The fit ends when no mean is estimated to move by more than this many standard deviations any more, and no
+        variance by more than this share.
+    beta : float, default=1.0
+        Weight of the data against the prior, the inverse temperature.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes; they multiply the weights of the rows.
-    shuffle : bool, default=True
-        Whether every loop visits the mini-batches in an order of its own. Rows are not moved between mini-batches.
     random_state : int, RandomState or None, default=None
-        Seed of that order.
-    warm_start : bool, default=False
-        Whether `fit` starts from the sites of the fit before, if the data have as many mini-batches.
-    verbose : bool, default=False
-        Whether to show a progress bar.
+        Seed of the visiting order of a product of Gaussians. The others do not depend on any order of the rows.
+    verbose : bool or None, default=None
+        Whether to show progress and the time left on standard error; None for long fits in a terminal.
 
     Attributes
     ----------
@@ -92,8 +76,8 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         The same of the intercepts.
     covariance_ : ndarray of shape (1, n, n) or (n_classes, n, n)
         Posterior covariances of the n coefficients, those of the intercept last.
-    posterior_ : tuple of FactorialGaussian
-        The posteriors themselves, the intercept last; where there is a basis, in the coordinates of the basis.
+    posterior_ : tuple of Gaussians
+        The posteriors themselves, the intercept last.
     classes_ : ndarray
         Labels seen.
     n_features_in_, feature_names_in_
@@ -103,7 +87,9 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     log_evidence_ : float
         Estimate of the log evidence, summed over the posteriors.
     prior_variance_ : float or ndarray
-        The prior variance used.
+        The prior variance, given or found; one per class if it was found for more than two.
+    plan_ : Plan
+        Which form of posterior was chosen, and why; ``print(model.plan_)``.
     trace_ : Trace or tuple of Trace
         What happened during the fit, refused updates by reason.
     status_ : Status
@@ -114,7 +100,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     >>> from sklearn.datasets import load_breast_cancer
     >>> from sklearn.preprocessing import scale
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> model = EPClassifier(random_state=0).fit(scale(X), y)
+    >>> model = EPClassifier().fit(scale(X), y)
     >>> model.coef_.shape, model.coef_std_.shape, model.score(scale(X), y) > 0.97
     ((1, 30), (1, 30), True)
     """
@@ -122,48 +108,34 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     def __init__(
         self,
         loss: Any = "logistic",
-        scheme: Any = "exact",
         *,
-        batch_size: int = 10,
-        loops: int = 50,
-        tol: float = 0.02,
-        prior_variance: Any = 25.0,
+        prior_variance: Any = "auto",
         prior_mean: Any = 0.0,
-        basis: Any = "auto",
-        covariance: str = "auto",
-        init: str = "mode",
         fit_intercept: bool = True,
         intercept_prior_variance: float = 100.0,
-        beta: Any = 1.0,
-        damping: float = 1.0,
-        power: float = 1.0,
+        covariance: str = "auto",
+        scheme: Any = "exact",
+        batch_size: int = 10,
+        max_iter: int = 100,
+        tol: float = 0.01,
+        beta: float = 1.0,
         class_weight: Any = None,
-        safeguards: bool = True,
-        shuffle: bool = True,
         random_state: Any = None,
-        warm_start: bool = False,
-        verbose: bool = False,
+        verbose: bool | None = None,
     ) -> None:
         self.loss = loss
-        self.scheme = scheme
-        self.batch_size = batch_size
-        self.loops = loops
-        self.tol = tol
         self.prior_variance = prior_variance
         self.prior_mean = prior_mean
-        self.basis = basis
-        self.covariance = covariance
-        self.init = init
         self.fit_intercept = fit_intercept
         self.intercept_prior_variance = intercept_prior_variance
+        self.covariance = covariance
+        self.scheme = scheme
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
         self.beta = beta
-        self.damping = damping
-        self.power = power
         self.class_weight = class_weight
-        self.safeguards = safeguards
-        self.shuffle = shuffle
         self.random_state = random_state
-        self.warm_start = warm_start
         self.verbose = verbose
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -176,7 +148,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         y : array-like of shape (n_samples,)
             Labels.
         sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts as its factor to the power w; weight 0 as absent.
+            A row of weight w counts as w equal rows; weight 0 as absent.
 
         Returns
         -------
@@ -186,12 +158,14 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         return self._atomically(lambda: self._fit(X, y, sample_weight))
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        X, y = self._check_data(X, y)
+        Parameters.of(self, 1 if np.ndim(X) < 2 else np.shape(X)[1])  # before the data are looked at
+        X, y = self._check_X(X, y=y)
         loss, weights = self._named_loss(), checked_weights(sample_weight, X)
         classes, codes = classes_and_codes(y)
         check_count(classes)
         weights = self._class_weights(classes, codes, weights)
-        self._fit_posteriors(X, signs_of(codes, classes.size), weights, loss)
+        X, codes, weights = rows_of_weight(X, codes, weights)
+        self._learn(X, signs_of(codes, classes.size), weights, loss, Totals.of(X, weights), find_scale=False)
         self.classes_ = classes
 
     def partial_fit(
@@ -202,14 +176,11 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         sample_weight: ArrayLike | None = None,
         forget: float = 0.0,
     ) -> Self:
-        """Take in rows of a stream: the posterior so far is their prior, and no site is kept.
+        """Take in rows of a stream: their sites are added to what is known, and dropped.
 
-        By default, ``covariance="auto"`` and ``basis="auto"`` with ``scheme="exact"`` and a convex loss, a stream that
-        begins with dense rows of at most 500 columns keeps a full covariance: the rows of a call are settled at their
-        joint mode, a hundred at a time (or ``batch_size``, if larger), at O(n_features²) a row, and O(n_features³) a
-        call that forgets. On ordinary columns with a wide prior no product of Gaussians gets near the minimum in one
-        pass; this does. All else is a product of Gaussians, and then feeding mini-batches one by one equals a single
-        pass of `fit` over them, ``loops=1`` and ``shuffle=False``.
+        With at most 500 columns, dense or CSR, a stream keeps all correlations, at O(n_features²) per row and
+        O(n_features³) per call; above that, or with ``covariance="diagonal"``, it is a product of Gaussians. The prior
+        variance, unless given, follows the stream.
 
         Parameters
         ----------
@@ -228,11 +199,10 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         """
         return self._atomically(lambda: self._partial_fit(X, y, classes, sample_weight, forget))
 
-    def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any, forget: float) -> None:
-        first = not self.__sklearn_is_fitted__()
+    def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any, forget: Any) -> None:
+        first, share = not self.__sklearn_is_fitted__(), checked_share(forget)
         if first or not self._is_plain(X):
             X, y = self._check_X(X, y=y, reset=first)
-            X = checked_rows(X)
         if first:
             if classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit.")
@@ -252,10 +222,11 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
                     "weights with compute_class_weight and pass them as class_weight"
                 )
             weights = self._class_weights(self.classes_, np.searchsorted(self.classes_, np.ravel(y)), weights)
-        self._take(X, targets, weights, forget)
+        X, targets, weights = rows_of_weight(X, targets, weights)
+        self._take(X, targets, weights, share, Totals.of(X, weights))
 
     def _stream_targets(self, y: Any, rows: int) -> FloatArray:
-        """Signs of labels that were seen before, one row a posterior."""
+        """Signs of labels that were seen before, one row per posterior."""
         labels = y if type(y) is np.ndarray and y.ndim == 1 else column_or_1d(y, warn=True)
         if labels.shape[0] != rows:
             raise ValueError(f"Found input variables with inconsistent numbers of samples: [{rows}, {labels.shape[0]}]")
@@ -339,7 +310,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
 
     def _over_predictors(self, link: Any, mean: FloatArray, variance: FloatArray) -> FloatArray:
         """Apply a link to every linear predictor, one a row."""
-        beta = self._final_beta()
+        beta = self._fitted_beta
         return np.array([link(self._loss, beta, m, v) for m, v in zip(mean, variance, strict=True)])
 
     def _latent_of(self, X: Any) -> tuple[FloatArray, FloatArray]:
@@ -373,6 +344,11 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
 
     def _groups(self) -> list[str] | None:
         return None if len(self.posterior_) == 1 else [str(c) for c in self.classes_]
+
+    def _check_own_state(self) -> None:
+        count = np.size(self.classes_)
+        if np.ndim(self.classes_) != 1 or count < 2 or len(self._knowledge) != (1 if count == 2 else count):
+            raise ValueError("the model is not consistent: its classes do not fit its posteriors")
 
     def _check_mergeable(self, other: Self) -> None:
         super()._check_mergeable(other)

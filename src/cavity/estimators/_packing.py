@@ -1,4 +1,4 @@
-"""Fitted attributes as numbers, arrays and names, and back."""
+"""Fitted attributes as numbers, arrays and names, and back; and whether what came back fits together."""
 
 from __future__ import annotations
 
@@ -7,21 +7,30 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
-from cavity.correlated import CorrelatedGaussian
-from cavity.estimators._frame import Frame, Posterior
+from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Knowledge, SparseKnowledge
+from cavity.estimators._plan import Plan
+from cavity.estimators._totals import Totals
+from cavity.factors import canonical
 from cavity.gaussian import FactorialGaussian
 from cavity.result import Refusal, Status, Trace
+
+_COVARIANCES = {"full": DenseKnowledge, "sparse": SparseKnowledge, "diagonal": DiagonalKnowledge}
 
 
 def packed(model: Any) -> dict[str, Any]:
     """Attributes of a fitted model whose values have types of our own, in plain form."""
-    if "_posteriors" not in vars(model):
+    if "_knowledge" not in vars(model):
         return {}
     traces = model.trace_ if isinstance(model.trace_, tuple) else (model.trace_,)
+    known = model._known()
+    plan = model.plan_
     return {
-        "_posteriors": _pack_gaussians(model.posterior_),
-        "_frame": _pack_frame(model._frame),
+        "_knowledge": [_pack_knowledge(k) for k in known],
+        "_priors": _pack_gaussians(model._priors),
+        "_totals": [getattr(model._totals, name) for name in Totals.__slots__],
+        "plan_": [plan.covariance, plan.reason, plan.chosen],
         "status_": model.status_.name,
         "trace_": [_pack_trace(trace) for trace in traces],
         "_refused": {why.name: count for why, count in getattr(model, "_refused", {}).items()},
@@ -30,47 +39,104 @@ def packed(model: Any) -> dict[str, Any]:
 
 def unpacked(state: dict[str, Any]) -> dict[str, Any]:
     """Undo `packed` in a state that holds its outcome."""
-    if "_posteriors" not in state:
+    if "_knowledge" not in state:
         return state
     traces = tuple(_unpack_trace(trace) for trace in state["trace_"])
     return {
         **state,
-        "_posteriors": _unpack_gaussians(state["_posteriors"]),
-        "_frame": _unpack_frame(state["_frame"]),
+        "_knowledge": tuple(_unpack_knowledge(parts) for parts in state["_knowledge"]),
+        "_priors": _unpack_gaussians(state["_priors"]),
+        "_totals": Totals(*map(float, state["_totals"])),
+        "plan_": Plan(*state["plan_"]),
         "status_": Status[state["status_"]],
         "trace_": traces[0] if len(traces) == 1 else traces,
         "_refused": Counter({Refusal[name]: count for name, count in state["_refused"].items()}),
     }
 
 
-# Numbers that make up a Gaussian, by its kind.
-_FACTORIAL, _CORRELATED = ("log_scale", "shift", "precision"), ("mean", "root", "log_mass")
+def check_state(model: Any) -> None:
+    """Raise `ValueError` unless the parts of a model fit together: shapes, kinds, finite numbers, proper posteriors."""
+    if "_knowledge" not in vars(model):
+        return
+    features, intercept = vars(model).get("n_features_in_"), vars(model).get("_intercept")
+    _need(isinstance(features, int) and features >= 1, f"n_features_in_ is {features!r}")
+    _need(isinstance(intercept, bool), f"_intercept is {intercept!r}")
+    columns, count = features + int(intercept), len(model._knowledge)
+    _need(count >= 1 and len(model._priors) == count, "priors and posteriors differ in number")
+    kind = _COVARIANCES.get(model.plan_.covariance)
+    for known, prior in zip(model._knowledge, model._priors, strict=True):
+        _need(isinstance(known, kind or ()), f"the plan says {model.plan_.covariance!r}")
+        _need(prior.dim == columns and prior.is_proper, "a prior does not fit the columns")
+        _check_knowledge(known, columns)
+    _need(all(np.isfinite(getattr(model._totals, n)) for n in Totals.__slots__), "the totals are not finite")
+    names = vars(model).get("feature_names_in_")
+    _need(names is None or np.shape(names) == (features,), "feature_names_in_ does not fit the columns")
+    for posterior in model.posterior_:
+        finite = np.all(np.isfinite(posterior.mean)) and np.all(np.isfinite(posterior.variance))
+        _need(bool(finite) and np.isfinite(posterior.log_mass), "a posterior is not finite")
+    model._check_own_state()
 
 
-def _pack_gaussians(gaussians: Sequence[Posterior]) -> dict[str, Any]:
-    names = _CORRELATED if isinstance(gaussians[0], CorrelatedGaussian) else _FACTORIAL
-    return {name: np.array([getattr(g, name) for g in gaussians]) for name in names}
+def _check_knowledge(known: Knowledge, columns: int) -> None:
+    if isinstance(known, DiagonalKnowledge):
+        _need(known.sites.dim == columns and known.sites.is_finite, "a product of Gaussians does not fit the columns")
+        return
+    information, shift = known.information, known.shift  # type: ignore[attr-defined]
+    _need(_is_vector(shift, columns), "a shift does not fit the columns")
+    _need(np.isfinite(known.log_scale), "a scale is not finite")  # type: ignore[attr-defined]
+    _need(information.shape == (columns, columns), "an information matrix does not fit the columns")
+    if isinstance(known, SparseKnowledge):
+        border = known.border
+        _need(border.ndim == 1 and border.dtype.kind == "i", "a border is not a list of columns")
+        _need(border.size == 0 or (border.min() >= 0 and border.max() < columns), "a border does not fit the columns")
+        _need(np.unique(border).size == border.size, "a border names a column twice")
+        _need(bool(np.all(np.isfinite(information.data))), "an information matrix is not finite")
+        entries = information.tocoo()
+        _need(bool(np.all(entries.row <= entries.col)), "an information matrix is not an upper triangle")
+        return
+    _need(information.dtype == np.float64 and bool(np.all(np.isfinite(information))), "an information is not finite")
+    _need(bool(np.array_equal(information, information.T)), "an information matrix is not symmetric")
 
 
-def _unpack_gaussians(parts: dict[str, Any]) -> tuple[Any, ...]:
-    if "root" in parts:
-        rows = zip(*(parts[name] for name in _CORRELATED), strict=True)
-        return tuple(CorrelatedGaussian(m, root, float(log_mass)) for m, root, log_mass in rows)
-    rows = zip(*(parts[name] for name in _FACTORIAL), strict=True)
+def _is_vector(values: Any, size: int) -> bool:
+    return bool(values.shape == (size,) and values.dtype == np.float64 and np.all(np.isfinite(values)))
+
+
+def _need(condition: Any, fault: str) -> None:
+    if not condition:
+        raise ValueError(f"the model is not consistent: {fault}; take another copy of its file")
+
+
+def _pack_knowledge(known: Knowledge) -> dict[str, Any]:
+    if isinstance(known, DiagonalKnowledge):
+        return _pack_gaussians([known.sites])
+    if isinstance(known, DenseKnowledge):
+        return {"information": known.information, "shift": known.shift, "log_scale": known.log_scale}
+    assert isinstance(known, SparseKnowledge)
+    matrix = known.information
+    parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
+    return {**parts, "shift": known.shift, "border": known.border, "log_scale": known.log_scale}
+
+
+def _unpack_knowledge(parts: dict[str, Any]) -> Knowledge:
+    if "precision" in parts:
+        return DiagonalKnowledge(_unpack_gaussians(parts)[0])
+    shift, log_scale = np.asarray(parts["shift"]), float(parts["log_scale"])
+    if "information" in parts:
+        return DenseKnowledge(np.asarray(parts["information"]), shift, log_scale)
+    # Checked as CSR of the transpose, which has the same three arrays.
+    arrays = (np.asarray(parts["data"]), np.asarray(parts["indices"]), np.asarray(parts["indptr"]))
+    rows = canonical(sparse.csr_array(arrays, shape=(shift.size, shift.size)))
+    return SparseKnowledge(sparse.csc_array(rows.T), shift, np.asarray(parts["border"]), log_scale)
+
+
+def _pack_gaussians(gaussians: Sequence[FactorialGaussian]) -> dict[str, Any]:
+    return {name: np.array([getattr(g, name) for g in gaussians]) for name in ("log_scale", "shift", "precision")}
+
+
+def _unpack_gaussians(parts: dict[str, Any]) -> tuple[FactorialGaussian, ...]:
+    rows = zip(*(parts[name] for name in ("log_scale", "shift", "precision")), strict=True)
     return tuple(FactorialGaussian(float(s), r, p) for s, r, p in rows)
-
-
-def _pack_frame(frame: Frame) -> dict[str, Any]:
-    return {
-        "features": frame.features,
-        "intercept": frame.intercept,
-        "prior": _pack_gaussians([frame.prior]),
-        "basis": frame.basis,
-    }
-
-
-def _unpack_frame(parts: dict[str, Any]) -> Frame:
-    return Frame(parts["features"], parts["intercept"], _unpack_gaussians(parts["prior"])[0], parts["basis"])
 
 
 def _pack_trace(trace: Trace) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Real
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -11,21 +11,24 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from cavity import losses
-from cavity.estimators._base import LinearEP, checked_rows, checked_weights, is_plain_vector
+from cavity._checks import flag, number_between, one_of, positive_number, shown
+from cavity.ep.knowledge import DenseKnowledge, Knowledge
+from cavity.estimators._base import LinearEP, checked_share, checked_weights
 from cavity.estimators._design import rows_of_weight
-from cavity.estimators._noise import estimate_scale, predictive_quantile, predictive_std, with_scale
+from cavity.estimators._parameters import LARGEST_TARGET, Parameters
+from cavity.estimators._posteriors import pooled_prior
+from cavity.estimators._totals import Totals
+from cavity.gaussian import FactorialGaussian
 from cavity.losses import Loss
+from cavity.noise import estimate_scale, log_normalizer, predictive_quantile, predictive_std, with_scale
 
 FloatArray = NDArray[np.float64]
 
 _NAMES = ("squared", "absolute", "huber", "quantile", "poisson")
-# Rounds of fit and scale, and the change of the scale's logarithm that ends them.
-_ROUNDS = 8
-_CLOSE = 0.02
 
 
 class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
-    r"""Linear regressor by fully factorized expectation propagation, with a posterior for every coefficient.
+    r"""Linear regressor with a posterior: means, standard deviations and correlations of all coefficients.
 
     The losses stand for noise: squared for Gaussian, absolute for Laplace, quantile for asymmetric Laplace, Huber for
     Gaussian with heavy tails, Poisson for counts with the mean :math:`e^z`. The scale of the noise is estimated unless
@@ -40,15 +43,14 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
     epsilon : float, default=1.35
         Where ``loss="huber"`` turns from squared to absolute, in units of the scale.
     scale : float or "auto", default="auto"
-        Scale of the noise in units of y, for the losses given by name. ``"auto"`` estimates it by maximum likelihood,
-        alternating with the fit; `partial_fit` estimates it from the rows of its first call.
+        Scale of the noise in units of y, for the losses given by name. ``"auto"`` finds it by maximum likelihood while
+        the posterior is fitted; in a stream it follows the rows.
     normalize_y : bool, default=True
-        Whether the targets are shifted and scaled to mean zero and variance one inside; the prior then speaks of
-        coefficients in units of the standard deviation of y, and predictions do not depend on the units of y. Not for
-        ``loss="poisson"``. `partial_fit` takes mean and variance from its first call.
-    scheme, batch_size, loops, tol, prior_variance, prior_mean, basis, covariance, init, fit_intercept
+        Whether the prior speaks of coefficients in units of the standard deviation of y, and of an intercept around its
+        mean, so that predictions do not depend on the units of y. Not for ``loss="poisson"``.
+    prior_variance, prior_mean, fit_intercept, intercept_prior_variance, covariance, scheme, batch_size
         As in `EPClassifier`.
-    intercept_prior_variance, beta, damping, power, safeguards, shuffle, random_state, warm_start, verbose
+    max_iter, tol, beta, random_state, verbose
         As in `EPClassifier`.
 
     Attributes
@@ -61,71 +63,62 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         Posterior covariances of the n coefficients, that of the intercept last.
     scale_ : float
         Scale of the noise used.
-    posterior_ : tuple of one FactorialGaussian
+    posterior_ : tuple of one Gaussian
         The posterior for the normalised targets, the intercept last.
-    n_features_in_, feature_names_in_, n_iter_, log_evidence_, prior_variance_, trace_, status_
-        As in `EPClassifier`.
+    log_evidence_ : float
+        Estimate of the logarithm of the density of y in its own units: comparable between sets of columns, scales and
+        priors.
+    n_features_in_, feature_names_in_, n_iter_, prior_variance_, plan_, trace_, status_
+        As in `EPClassifier`; the prior variance is in squared units of the normalised targets.
 
     Examples
     --------
     >>> import numpy as np
     >>> X = np.linspace(-1.0, 1.0, 50)[:, None]
-    >>> model = EPRegressor(random_state=0).fit(X, 3.0 * X[:, 0] + 1.0)
+    >>> model = EPRegressor().fit(X, 3.0 * X[:, 0] + 1.0)
     >>> model.predict(X[:2]).round(2), round(model.intercept_, 2)
     (array([-2.  , -1.88]), 1.0)
     """
 
+    _typical_spread = 1.0
+
     def __init__(
         self,
         loss: Any = "squared",
-        scheme: Any = "exact",
         *,
         quantile: float = 0.5,
         epsilon: float = 1.35,
         scale: Any = "auto",
         normalize_y: bool = True,
-        batch_size: int = 10,
-        loops: int = 50,
-        tol: float = 0.02,
-        prior_variance: Any = 25.0,
+        prior_variance: Any = "auto",
         prior_mean: Any = 0.0,
-        basis: Any = "auto",
-        covariance: str = "auto",
-        init: str = "mode",
         fit_intercept: bool = True,
         intercept_prior_variance: float = 100.0,
-        beta: Any = 1.0,
-        damping: float = 1.0,
-        power: float = 1.0,
-        safeguards: bool = True,
-        shuffle: bool = True,
+        covariance: str = "auto",
+        scheme: Any = "exact",
+        batch_size: int = 10,
+        max_iter: int = 100,
+        tol: float = 0.01,
+        beta: float = 1.0,
         random_state: Any = None,
-        warm_start: bool = False,
-        verbose: bool = False,
+        verbose: bool | None = None,
     ) -> None:
         self.loss = loss
-        self.scheme = scheme
         self.quantile = quantile
         self.epsilon = epsilon
         self.scale = scale
         self.normalize_y = normalize_y
-        self.batch_size = batch_size
-        self.loops = loops
-        self.tol = tol
         self.prior_variance = prior_variance
         self.prior_mean = prior_mean
-        self.basis = basis
-        self.covariance = covariance
-        self.init = init
         self.fit_intercept = fit_intercept
         self.intercept_prior_variance = intercept_prior_variance
+        self.covariance = covariance
+        self.scheme = scheme
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
         self.beta = beta
-        self.damping = damping
-        self.power = power
-        self.safeguards = safeguards
-        self.shuffle = shuffle
         self.random_state = random_state
-        self.warm_start = warm_start
         self.verbose = verbose
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -138,7 +131,7 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts as its factor to the power w; weight 0 as absent.
+            A row of weight w counts as w equal rows; weight 0 as absent.
 
         Returns
         -------
@@ -148,31 +141,21 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         return self._atomically(lambda: self._fit(X, y, sample_weight))
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        X, y = self._check_data(X, y, y_numeric=True)
-        X, y, weights = rows_of_weight(X, np.asarray(y, dtype=np.float64), checked_weights(sample_weight, X))
+        Parameters.of(self, 1 if np.ndim(X) < 2 else np.shape(X)[1])  # before the data are looked at
+        flag("normalize_y", self.normalize_y)
+        X, y = self._check_X(X, y=y, y_numeric=True)
+        X, y, weights = rows_of_weight(X, self._checked_targets(y), checked_weights(sample_weight, X))
         self._normalise(y, weights)
-        self._fit_scaled(X, self._inner(y), weights)
-
-    def _fit_scaled(self, X: Any, t: FloatArray, weights: FloatArray | None) -> None:
-        """Fit normalised targets; with the scale unknown, fit and scale take turns until the scale stands."""
-        loss = self._named_loss()
-        if not self._scale_is_free():
-            self._fit_posteriors(X, t[None], weights, loss)
-            return
-        for _ in range(_ROUNDS):
-            self._fit_posteriors(X, t[None], weights, loss)
-            mean, variance = self._latent(X)
-            before = self._scale_of(loss)
-            scale = estimate_scale(loss, t - mean[0], variance[0], weights, beta=self._final_beta())
-            loss = with_scale(loss, scale)
-            if abs(np.log(scale / before)) < _CLOSE:
-                break
+        t, loss = self._inner(y), self._named_loss()
+        totals = Totals.of(X, weights, t, log_normalizer(loss, y) if self._counts() else None)
+        self._learn(X, t[None], weights, loss, totals, find_scale=self._scale_is_free())
+        self._scales = totals.rows * self._scale_of(self._loss), totals.rows
 
     def partial_fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, forget: float = 0.0) -> Self:
-        """Take in rows of a stream: the posterior so far is their prior, and no site is kept.
+        """Take in rows of a stream: their sites are added to what is known, and dropped.
 
-        By default with a full covariance, as in `EPClassifier.partial_fit`; exact for the squared loss. The first rows
-        decide on scale and normalisation, unless ``scale`` is a number and ``normalize_y=False``.
+        As `EPClassifier.partial_fit`; exact for the squared loss. Prior, normalisation and noise scale, unless given,
+        follow the rows seen so far, however few came first.
 
         Parameters
         ----------
@@ -189,28 +172,51 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         """
         return self._atomically(lambda: self._partial_fit(X, y, sample_weight, forget))
 
-    def _partial_fit(self, X: Any, y: Any, sample_weight: Any, forget: float) -> None:
-        first = not self.__sklearn_is_fitted__()
-        if first or not (self._is_plain(X) and is_plain_vector(y, X.shape[0])):
+    def _partial_fit(self, X: Any, y: Any, sample_weight: Any, forget: Any) -> None:
+        first, share = not self.__sklearn_is_fitted__(), checked_share(forget)
+        if first or not (self._is_plain(X) and type(y) is np.ndarray and y.shape == X.shape[:1]):
             X, y = self._check_X(X, y=y, y_numeric=True, reset=first)
-            X, y = checked_rows(X), np.asarray(y, dtype=np.float64)
-        X, y, weights = rows_of_weight(X, y, checked_weights(sample_weight, X))
+        X, y, weights = rows_of_weight(X, self._checked_targets(y), checked_weights(sample_weight, X))
         if first:
-            loss = self._first_loss(X, y, weights)
-            self._begin_stream(X, 1, loss)
-        self._check_kind(y)
-        self._take(X, self._inner(y)[None], weights, forget)
+            Parameters.of(self, X.shape[1])
+            flag("normalize_y", self.normalize_y)
+            self._normalise(y, weights)
+            self._begin_stream(X, 1, self._named_loss())
+            self._scales = 0.0, 0.0
+        t = self._inner(y)
+        totals = Totals.of(X, weights, t, log_normalizer(self._loss, y) if self._counts() else None)
+        if share:
+            self._scales = (1.0 - share) * self._scales[0], (1.0 - share) * self._scales[1]
+        self._take(X, t[None], weights, share, totals)
 
-    def _first_loss(self, X: Any, y: FloatArray, weights: FloatArray | None) -> Loss:
-        """Normalisation and scale of a stream, from its first rows."""
-        self._normalise(y, weights)
-        if not self._scale_is_free():
-            return self._named_loss()
-        self._fit_scaled(X, self._inner(y), weights)
-        loss: Loss = self._loss
-        return loss
+    def _prior_units(self) -> tuple[float, float]:
+        """Spread and mean of the normalised targets, which begin as one and zero and change in a stream."""
+        if not self.normalize_y or self._counts():
+            return 1.0, 0.0
+        return self._totals.spread or 1.0, self._totals.mean if self._intercept else 0.0
 
-    def predict(self, X: Any, return_std: bool = False, quantile: float | None = None) -> Any:
+    def _follow(self, p: Parameters, X: Any, targets: FloatArray, weights: FloatArray | None) -> None:
+        if self._scale_is_free():
+            scale = self._followed_scale(X, targets[0], weights, p.beta)
+            factor = (self._scale_of(self._loss) / scale) ** 2
+            self._knowledge, self._loss = tuple(k.times(factor) for k in self._known()), with_scale(self._loss, scale)
+            for name in ("_posteriors", "_streams"):
+                self.__dict__.pop(name, None)
+        super()._follow(p, X, targets, weights)
+
+    def _followed_scale(self, X: Any, t: FloatArray, weights: FloatArray | None, beta: float) -> float:
+        """Noise scale after rows of a stream: from sums of squares where they tell all, else a running average."""
+        floor = 1e-6 * (self._totals.spread or 1.0)
+        known = self._known()[0]
+        if isinstance(self._loss, losses.Squared) and isinstance(known, DenseKnowledge):
+            return max(_residual_scale(self._loss.scale, beta, known, self.posterior_[0], self._totals), floor)
+        mean, variance = self._latent(X)
+        rows = float(t.size if weights is None else np.sum(weights))
+        found = estimate_scale(self._loss, t - mean[0], variance[0], weights, beta=beta, floor=floor)
+        self._scales = self._scales[0] + rows * found, self._scales[1] + rows
+        return max(self._scales[0] / self._scales[1], floor)
+
+    def predict(self, X: Any, return_std: bool = False, quantile: Any = None) -> Any:
         """Predict targets.
 
         Parameters
@@ -220,22 +226,22 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         return_std : bool, default=False
             Whether to return the standard deviation of a new target too, noise and posterior together. For
             ``loss="quantile"``, whose noise is a device, that of the quantile itself.
-        quantile : float in (0, 1), optional
-            Return this quantile of a new target in the place of its mean.
+        quantile : float or array of floats in (0, 1), optional
+            Return this quantile of a new target in the place of its mean, or one column for each of several.
 
         Returns
         -------
-        ndarray of shape (n_samples,), or two of them
+        ndarray of shape (n_samples,) or (n_samples, n_quantiles), or two of them
             Posterior mean of the linear predictor, or of its exponential for ``loss="poisson"``.
         """
         check_is_fitted(self)
+        levels = None if quantile is None else _levels(quantile)
         X = X if self._is_plain(X) else self._check_X(X, reset=False)
         mean, variance = (part[0] for part in self._latent(X))
-        loss = self._loss
-        if quantile is not None:
-            if not 0.0 < quantile < 1.0:
-                raise ValueError(f"quantile must lie in (0, 1), got {quantile}")
-            center = self._outer(predictive_quantile(loss, mean, variance, quantile, beta=self._final_beta()))
+        loss, beta = self._loss, self._fitted_beta
+        if levels is not None:
+            columns = [predictive_quantile(loss, mean, variance, q, beta=beta) for q in np.atleast_1d(levels)]
+            center = self._outer(np.column_stack(columns) if np.ndim(levels) else columns[0])
         elif loss.targets == "counts":
             with np.errstate(over="ignore"):  # infinite where it is too large, as its standard deviation
                 center = np.exp(mean + 0.5 * variance)
@@ -244,8 +250,17 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         if not return_std:
             return center
         bare = isinstance(loss, losses.Quantile)
-        std = np.sqrt(variance) if bare else predictive_std(loss, mean, variance, beta=self._final_beta())
+        std = np.sqrt(variance) if bare else predictive_std(loss, mean, variance, beta=beta)
         return center, self.y_scale_ * std
+
+    @property
+    def log_evidence_(self) -> float:
+        """Estimate of the logarithm of the density of y in its own units."""
+        mass = super().log_evidence_
+        if self._counts():
+            return mass - self._totals.constants
+        constant = float(log_normalizer(self._loss, np.zeros(1), beta=self._fitted_beta)[0])
+        return mass - self._totals.rows * (constant + float(np.log(self.y_scale_)))
 
     @property
     def coef_(self) -> FloatArray:
@@ -289,44 +304,47 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
                 raise ValueError(f"loss must be made for real targets or counts, got {self.loss!r}")
             given: Loss = self.loss
             return given
-        if self.loss not in _NAMES:
-            raise ValueError(f"loss must be one of {', '.join(map(repr, _NAMES))} or a loss object, got {self.loss!r}")
-        if self.loss == "poisson":
+        name = one_of("loss", self.loss, _NAMES)
+        if name == "poisson":
             return losses.Poisson()
-        if self.scale != "auto" and not (isinstance(self.scale, Real) and 0.0 < float(self.scale) < np.inf):
-            raise ValueError(f"scale must be a positive number or 'auto', got {self.scale!r}")
-        scale = 1.0 if self.scale == "auto" else float(self.scale) / self.y_scale_
-        if self.loss == "quantile":
-            if not 0.0 < self.quantile < 1.0:
-                raise ValueError(f"quantile must lie in (0, 1), got {self.quantile}")
-            return losses.Quantile(float(self.quantile), scale)
-        if self.loss == "huber":
-            if not self.epsilon > 0.0:
-                raise ValueError(f"epsilon must be positive, got {self.epsilon}")
-            return losses.Huber(float(self.epsilon), scale)
-        return losses.Squared(scale) if self.loss == "squared" else losses.Absolute(scale)
+        scale = 1.0 if self._scale_is_free() else positive_number("scale", self.scale) / self.y_scale_
+        if name == "quantile":
+            return losses.Quantile(number_between("quantile", self.quantile, 0.0, 1.0, "()"), scale)
+        if name == "huber":
+            return losses.Huber(positive_number("epsilon", self.epsilon), scale)
+        return losses.Squared(scale) if name == "squared" else losses.Absolute(scale)
 
     def _scale_is_free(self) -> bool:
-        return isinstance(self.loss, str) and self.loss != "poisson" and self.scale == "auto"
+        if isinstance(self.scale, str):
+            one_of("scale", self.scale, ("auto",))
+        return isinstance(self.loss, str) and self.loss != "poisson" and isinstance(self.scale, str)
 
     def _scale_of(self, loss: Loss) -> float:
         return float(getattr(loss, "scale", 1.0))
 
     def _normalise(self, y: FloatArray, weights: FloatArray | None) -> None:
         """Set the offset and the scale by which targets are seen inside."""
-        self._check_kind(y)
         self.y_offset_, self.y_scale_ = 0.0, 1.0
-        if self.normalize_y and not self._counts():
-            self.y_offset_ = float(np.average(y, weights=weights))
-            spread = float(np.sqrt(np.average((y - self.y_offset_) ** 2, weights=weights)))
-            self.y_scale_ = spread if spread > 1e-12 * abs(self.y_offset_) else 1.0
+        if not self.normalize_y or self._counts():
+            return
+        largest = float(np.max(np.abs(y))) or 1.0  # sums of squares are then finite
+        offset = float(np.average(y / largest, weights=weights)) if self.fit_intercept else 0.0
+        spread = float(np.sqrt(np.average((y / largest - offset) ** 2, weights=weights)))
+        self.y_offset_ = offset * largest
+        self.y_scale_ = largest * (spread if spread > 1e-12 else 1.0)
 
     def _counts(self) -> bool:
-        return self.loss == "poisson" or getattr(self.loss, "targets", None) == "counts"
+        if isinstance(self.loss, str):
+            return self.loss == "poisson"
+        return getattr(self.loss, "targets", None) == "counts"
 
-    def _check_kind(self, y: FloatArray) -> None:
+    def _checked_targets(self, y: Any) -> FloatArray:
+        y = np.asarray(y, dtype=np.float64)
+        if not np.all(np.abs(y) <= LARGEST_TARGET):
+            raise ValueError(f"y must hold finite numbers of at most {LARGEST_TARGET:g} in size; change its units")
         if self._counts() and not np.all(y >= 0.0):
             raise ValueError("loss='poisson' needs counts, zero or more, got negative targets")
+        return y
 
     def _inner(self, y: FloatArray) -> FloatArray:
         return (y - self.y_offset_) / self.y_scale_
@@ -344,9 +362,78 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
             means[0] += self.y_offset_
         return labels, means, stds
 
-    def _check_mergeable(self, other: Self) -> None:
-        super()._check_mergeable(other)
-        if (other.y_offset_, other.y_scale_) != (self.y_offset_, self.y_scale_):
-            raise ValueError(
-                "the models normalised their targets differently: train both with normalize_y=False and scale a number"
-            )
+    def _check_own_state(self) -> None:
+        numbers = (self.y_offset_, self.y_scale_, *self._scales)
+        if len(self._knowledge) != 1 or not np.all(np.isfinite(numbers)) or not self.y_scale_ > 0.0:
+            raise ValueError("the model is not consistent: its normalisation is not finite")
+
+    # Merging.
+
+    def _same_loss(self, other: Self) -> bool:
+        """Whether the losses are the same but for a scale that both found."""
+        if not (self._scale_is_free() and other._scale_is_free()):
+            return super()._same_loss(other)
+        return type(other._loss) is type(self._loss) and with_scale(other._loss, 1.0) == with_scale(self._loss, 1.0)
+
+    def _absorb(self, one: Self, other: Self) -> None:
+        """Bring the other to the units of the first, pool the scales, and add up."""
+        moved, totals, prior, scale = other._in_units_of(one)
+        rows, free = one._totals.rows + totals.rows, one._scale_is_free()
+        share = one._totals.rows / max(rows, np.finfo(np.float64).tiny)
+        known = one._known()[0]
+        if free:
+            first = one._scale_of(one._loss)
+            pooled = float(np.sqrt(share * first**2 + (1.0 - share) * scale**2))
+            known, moved = known.times((first / pooled) ** 2), moved.times((scale / pooled) ** 2)
+            self._loss = with_scale(one._loss, pooled)
+            self._scales = pooled * rows, rows
+        self._knowledge, self._totals = (known.plus(moved),), one._totals.plus(totals)
+        self._priors = (pooled_prior(one._priors[0], prior, share),)
+
+    def _in_units_of(self, one: Self) -> tuple[Knowledge, Totals, FactorialGaussian, float]:
+        """Give knowledge, sums, prior and scale of this model in the units in which another sees its targets."""
+        ratio, offset = self.y_scale_ / one.y_scale_, (self.y_offset_ - one.y_offset_) / one.y_scale_
+        prior = self._priors[0]
+        if ratio == 1.0 and offset == 0.0:
+            return self._known()[0], self._totals, prior, self._scale_of(self._loss)
+        shift = np.zeros(prior.dim)
+        shift[-1] = offset  # without an intercept there is no offset
+        moved = self._known()[0].moved(ratio, shift)
+        mean = ratio * prior.mean + shift
+        sums = self._totals
+        totals = replace(
+            sums,
+            targets=ratio * sums.targets + offset * sums.rows,
+            squares=ratio**2 * sums.squares + 2.0 * ratio * offset * sums.targets + offset**2 * sums.rows,
+        )
+        prior = FactorialGaussian.from_moments(mean, ratio**2 * prior.variance)
+        return moved, totals, prior, ratio * self._scale_of(self._loss)
+
+
+def _levels(quantile: Any) -> FloatArray:
+    """Check one probability, or a list of them."""
+    try:
+        levels = np.asarray(quantile, dtype=np.float64)
+    except (TypeError, ValueError):
+        levels = np.array([np.nan])
+    if isinstance(quantile, bool) or levels.ndim > 1 or levels.size == 0 or not np.all((levels > 0.0) & (levels < 1.0)):
+        raise ValueError(f"quantile must be one or several numbers in (0, 1), got {shown(quantile)}")
+    return levels
+
+
+def _residual_scale(scale: float, beta: float, known: DenseKnowledge, posterior: Any, totals: Totals) -> float:
+    r"""Noise scale of the squared loss from sums: residuals at the mean over rows not used up, MacKay's fixed point.
+
+    .. math:: \sigma^2 = \frac{\sum_i t_i^2 - 2 m^\top h + m^\top G m}{n - \mathrm{tr}(G\, C)},
+
+    with G and h for a scale of one, and posterior covariance C; their units cancel in the trace.
+    """
+    unit = scale**2 / beta
+    m = posterior.mean
+    squares = totals.squares - 2.0 * unit * float(m @ known.shift) + unit * float(m @ known.information @ m)
+    used = float(np.sum(known.information * posterior.covariance))
+    least = 1e-12 * totals.squares
+    return float(np.sqrt(beta * max(squares, least) / max(totals.rows - used, 0.5)))
+
+
+__all__ = ["EPRegressor"]

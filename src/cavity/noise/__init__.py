@@ -17,8 +17,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cavity.noise._kinds import AsymmetricLaplace, Counts, Gaussian, GaussianWithTails
 from cavity.losses import Absolute, Huber, Loss, Poisson, Quantile, Squared
+from cavity.noise._kinds import AsymmetricLaplace, Counts, Gaussian, GaussianWithTails
 
 FloatArray = NDArray[np.float64]
 

@@ -1,0 +1,199 @@
+r"""What rows say about the coefficients, apart from any prior: the product of their sites.
+
+.. math:: e^{c + h^\top \theta - \frac12 \theta^\top G \theta}
+
+Natural parameters add, so two models are merged by adding theirs, a part of the past is forgotten by multiplying them,
+and a prior can be exchanged at any time. G is a matrix, a sparse matrix, or a vector (its diagonal), by how the
+posterior is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
+
+from cavity.correlated import CorrelatedGaussian
+from cavity.gaussian import FactorialGaussian, ImproperError
+from cavity.gaussians import SparseGaussian, SparsePrecision
+
+FloatArray = NDArray[np.float64]
+
+_LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+class Gaussian(Protocol):
+    """What is asked of a posterior, however it is kept."""
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates."""
+
+    @property
+    def mean(self) -> FloatArray:
+        """Mean of the normalised density."""
+
+    @property
+    def variance(self) -> FloatArray:
+        """Variances of the normalised density."""
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Covariance of the normalised density."""
+
+    @property
+    def log_mass(self) -> float:
+        """Logarithm of the integral."""
+
+    def draws(self, noise: FloatArray) -> FloatArray:
+        """Turn standard normal numbers, one draw per row, into draws of the normalised density."""
+
+    def spread_along(self, rows: Any) -> FloatArray:
+        """Variance of the linear predictor of every row, dense or sparse."""
+
+
+class Knowledge(Protocol):
+    """What is asked of a product of sites."""
+
+    def posterior(self, prior: FactorialGaussian) -> Gaussian:
+        """Multiply by a prior; `ImproperError` if the product is improper."""
+
+    def plus(self, other: Any) -> Any:
+        """Add what other rows say."""
+
+    def times(self, factor: float) -> Any:
+        """Keep a share of it."""
+
+    def moved(self, ratio: float, shift: FloatArray) -> Any:
+        """Say the same of coefficients that are ``ratio`` times these, plus ``shift``."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DenseKnowledge:
+    """With all correlations: ``information`` is a symmetric matrix of which the lower triangle counts."""
+
+    information: FloatArray
+    shift: FloatArray
+    log_scale: float = 0.0
+
+    @classmethod
+    def nothing(cls, dim: int) -> Self:
+        """Say nothing."""
+        return cls(np.zeros((dim, dim)), np.zeros(dim))
+
+    def posterior(self, prior: FactorialGaussian) -> CorrelatedGaussian:
+        """Multiply by a prior."""
+        precision = np.array(self.information, order="F")
+        precision[np.diag_indices(prior.dim)] += prior.precision
+        right = prior.shift + self.shift
+        root, failed = dpotrf(precision, lower=1, clean=1, overwrite_a=1)
+        if failed or not np.all(np.isfinite(np.diag(root))):
+            raise ImproperError("prior times sites is not proper")
+        mean, _ = dpotrs(root, right, lower=1)
+        inverse, _ = dtrtri(root, lower=1)
+        log_det = 2.0 * float(np.sum(np.log(np.diag(root))))
+        log_mass = _log_mass(self.log_scale + prior.log_scale, mean, right, log_det)
+        return CorrelatedGaussian(mean, np.ascontiguousarray(inverse.T), log_mass)
+
+    def plus(self, other: DenseKnowledge) -> DenseKnowledge:
+        """Add what other rows say."""
+        return DenseKnowledge(
+            self.information + other.information, self.shift + other.shift, self.log_scale + other.log_scale
+        )
+
+    def times(self, factor: float) -> DenseKnowledge:
+        """Keep a share of it."""
+        return DenseKnowledge(factor * self.information, factor * self.shift, factor * self.log_scale)
+
+    def moved(self, ratio: float, shift: FloatArray) -> DenseKnowledge:
+        """Say the same of coefficients that are ``ratio`` times these, plus ``shift``."""
+        G = self.information / ratio**2
+        h, c = _moved(G @ shift, self.shift / ratio, self.log_scale, shift)
+        return DenseKnowledge(G, h, c)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseKnowledge:
+    """With the correlations of a sparse precision: ``information`` is the upper triangle as CSC.
+
+    ``border`` names the columns that meet most others.
+    """
+
+    information: Any
+    shift: FloatArray
+    border: NDArray[np.int64]
+    log_scale: float = 0.0
+
+    def posterior(self, prior: FactorialGaussian) -> SparseGaussian:
+        """Multiply by a prior."""
+        upper = sparse.csc_array(self.information + sparse.diags_array(prior.precision))
+        try:
+            factor = SparsePrecision.of(upper, self.border)
+        except np.linalg.LinAlgError as error:
+            raise ImproperError("prior times sites is not proper") from error
+        right = prior.shift + self.shift
+        mean = factor.solve(right)
+        return SparseGaussian(mean, factor, _log_mass(self.log_scale + prior.log_scale, mean, right, factor.log_det))
+
+    def plus(self, other: SparseKnowledge) -> SparseKnowledge:
+        """Add what other rows say."""
+        border = np.union1d(self.border, other.border)
+        information = sparse.csc_array(self.information + other.information)
+        return SparseKnowledge(information, self.shift + other.shift, border, self.log_scale + other.log_scale)
+
+    def times(self, factor: float) -> SparseKnowledge:
+        """Keep a share of it."""
+        return SparseKnowledge(factor * self.information, factor * self.shift, self.border, factor * self.log_scale)
+
+    def moved(self, ratio: float, shift: FloatArray) -> SparseKnowledge:
+        """Say the same of coefficients that are ``ratio`` times these, plus ``shift``."""
+        G = self.information / ratio**2
+        along = G @ shift + sparse.triu(G, 1).T @ shift
+        h, c = _moved(along, self.shift / ratio, self.log_scale, shift)
+        return SparseKnowledge(sparse.csc_array(G), h, self.border, c)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DiagonalKnowledge:
+    """As a product of one-dimensional Gaussians."""
+
+    sites: FactorialGaussian
+
+    @classmethod
+    def nothing(cls, dim: int) -> Self:
+        """Say nothing."""
+        return cls(FactorialGaussian.uniform(dim))
+
+    def posterior(self, prior: FactorialGaussian) -> FactorialGaussian:
+        """Multiply by a prior."""
+        posterior = prior * self.sites
+        if not posterior.is_proper:
+            raise ImproperError("prior times sites is not proper")
+        return posterior
+
+    def plus(self, other: DiagonalKnowledge) -> DiagonalKnowledge:
+        """Add what other rows say."""
+        return DiagonalKnowledge(self.sites * other.sites)
+
+    def times(self, factor: float) -> DiagonalKnowledge:
+        """Keep a share of it."""
+        return DiagonalKnowledge(self.sites**factor)
+
+    def moved(self, ratio: float, shift: FloatArray) -> DiagonalKnowledge:
+        """Say the same of coefficients that are ``ratio`` times these, plus ``shift``."""
+        p = self.sites.precision / ratio**2
+        h, c = _moved(p * shift, self.sites.shift / ratio, self.sites.log_scale, shift)
+        return DiagonalKnowledge(FactorialGaussian(c, h, p))
+
+
+def _moved(along: FloatArray, h: FloatArray, log_scale: float, shift: FloatArray) -> tuple[FloatArray, float]:
+    """Give shift and scale of a product of sites whose new information, times the shift of its argument, is known."""
+    return h + along, log_scale - float(h @ shift) - 0.5 * float(shift @ along)
+
+
+def _log_mass(log_scale: float, mean: FloatArray, right: FloatArray, log_det: float) -> float:
+    return log_scale + 0.5 * (float(mean @ right) + mean.size * _LOG_2PI - log_det)

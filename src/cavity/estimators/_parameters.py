@@ -1,0 +1,111 @@
+"""Parameters of the estimators, checked in one place before anything is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity import schemes
+from cavity._checks import flag, one_of, positive_number, shown, whole_number
+from cavity.gaussian import FactorialGaussian
+from cavity.schemes._protocol import Scheme
+
+FloatArray = NDArray[np.float64]
+
+# Largest size of an entry, a target and a weight: their squares, times variances of any reasonable prior, are finite.
+LARGEST_ENTRY, LARGEST_TARGET, LARGEST_WEIGHT = 1e100, 1e150, 1e100
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parameters:
+    """What both estimators share, checked. ``prior_variance`` is None where it is to be found."""
+
+    prior_mean: FloatArray
+    prior_variance: FloatArray | None
+    intercept: bool
+    intercept_variance: float
+    covariance: str
+    scheme: Scheme
+    batch_size: int
+    max_iter: int
+    tol: float
+    beta: float
+    verbose: bool | None
+
+    @classmethod
+    def of(cls, model: Any, features: int) -> Parameters:
+        """Check the parameters of an estimator for data of so many columns."""
+        variance = model.prior_variance
+        if isinstance(variance, str):
+            if variance != "auto":
+                raise ValueError(
+                    f"prior_variance must be 'auto', a positive number or one number per feature, got {variance!r}"
+                )
+            each = None
+        else:
+            each = _each("prior_variance", variance, features)
+            if not np.all((each > 0.0) & np.isfinite(each)):
+                raise ValueError(f"prior_variance must be positive and finite, got {shown(variance)}")
+        means = _each("prior_mean", model.prior_mean, features)
+        if not np.all(np.abs(means) <= LARGEST_ENTRY):
+            raise ValueError(f"prior_mean must be finite and at most {LARGEST_ENTRY:g} in size")
+        if model.verbose is not None:
+            flag("verbose", model.verbose)
+        tol = model.tol
+        if isinstance(tol, str | bool | type(None)) or not np.ndim(tol) == 0 or not 0.0 <= float(tol) < np.inf:
+            raise ValueError(f"tol must be a finite number of at least 0, got {shown(tol)}")
+        return cls(
+            prior_mean=means,
+            prior_variance=each,
+            intercept=flag("fit_intercept", model.fit_intercept),
+            intercept_variance=positive_number("intercept_prior_variance", model.intercept_prior_variance),
+            covariance=one_of("covariance", model.covariance, ("auto", "full", "sparse", "diagonal")),
+            scheme=schemes.resolve(model.scheme),
+            batch_size=whole_number("batch_size", model.batch_size, least=1),
+            max_iter=whole_number("max_iter", model.max_iter, least=1),
+            tol=float(tol),
+            beta=positive_number("beta", model.beta),
+            verbose=model.verbose,
+        )
+
+    def prior(self, typical: float, unit: float = 1.0, center: float = 0.0) -> FactorialGaussian:
+        """Prior of the coefficients, the intercept last.
+
+        Parameters
+        ----------
+        typical
+            Variance to start from where it is to be found.
+        unit
+            Unit of the coefficients: given variances are in its squares, given means in its multiples.
+        center
+            Prior mean of the intercept.
+        """
+        given = self.prior_variance
+        variances = np.full(self.prior_mean.size, typical) if given is None else given * unit**2
+        means = self.prior_mean * unit
+        if not self.intercept:
+            return FactorialGaussian.from_moments(means, variances)
+        return FactorialGaussian.from_moments(
+            np.append(means, center), np.append(variances, self.intercept_variance * unit**2)
+        )
+
+    @property
+    def free(self) -> NDArray[np.bool_] | None:
+        """Coefficients whose prior variance is to be found; None if it is given."""
+        if self.prior_variance is not None:
+            return None
+        return np.append(np.ones(self.prior_mean.size, dtype=bool), [False] * int(self.intercept))
+
+
+def _each(name: str, value: Any, width: int) -> FloatArray:
+    """One number per feature."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        array = np.empty((0, 0))
+    if isinstance(value, bool) or array.ndim > 1 or (array.ndim == 1 and array.size != width):
+        raise ValueError(f"{name} must be a number or one number for each of {width} features, got {shown(value)}")
+    return np.broadcast_to(array, (width,)).astype(np.float64)

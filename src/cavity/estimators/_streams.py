@@ -1,0 +1,114 @@
+"""Rows of a stream: one row into a full covariance, and rows into products of Gaussians."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.correlated import CorrelatedGaussian
+from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge
+from cavity.ep.sites import RowSites, propose
+from cavity.estimators._parameters import Parameters
+from cavity.gaussian import FactorialGaussian
+from cavity.losses import Loss
+from cavity.result import Refusal
+
+FloatArray = NDArray[np.float64]
+
+
+def one_row(
+    loss: Loss, x: FloatArray, target: float, beta: float, known: DenseKnowledge, posterior: CorrelatedGaussian
+) -> tuple[DenseKnowledge, CorrelatedGaussian, Refusal | None]:
+    r"""Take one row into a full covariance, in :math:`O(d^2)`.
+
+    The posterior before is the row's cavity, so its site is found in one step. With :math:`u = S^\top x` the root of
+    the covariance is revised by :math:`S' = S (I - a u u^\top)`, :math:`(1 - a u^\top u)^2 = 1/(1 + T u^\top u)`.
+    """
+    u = x @ posterior.root
+    sites = RowSites.start(1, 1.0)
+    sites.mean[0], sites.variance[0] = x @ posterior.mean, u @ u
+    revision, _ = propose(loss, np.array([target]), np.ones(1), beta, sites, fresh=True)
+    precision, shift, v = float(revision.precision[0]), float(revision.shift[0]), float(sites.variance[0])
+    grown = 1.0 + precision * v
+    if revision.nonfinite[0] or revision.improper[0] or not grown > 0.0:
+        why = Refusal.NONFINITE if revision.nonfinite[0] else Refusal.IMPROPER_POSTERIOR
+        return known, posterior, why
+    log_scale = float(revision.log_scale[0])
+    total = DenseKnowledge(
+        known.information + precision * np.outer(x, x), known.shift + shift * x, known.log_scale + log_scale
+    )
+    if v == 0.0:
+        return total, CorrelatedGaussian(posterior.mean, posterior.root, posterior.log_mass + log_scale), None
+    gain = (shift - precision * float(sites.mean[0])) / grown
+    mean = posterior.mean + gain * (posterior.root @ u)
+    a = (1.0 - 1.0 / np.sqrt(grown)) / v
+    root = posterior.root - np.outer(posterior.root @ u, a * u)
+    m = float(sites.mean[0])
+    site = log_scale + (shift - 0.5 * precision * m) * m + 0.5 * gain * grown * gain * v - 0.5 * float(np.log(grown))
+    return total, CorrelatedGaussian(mean, root, posterior.log_mass + site), None
+
+
+class ProductStreams:
+    """Products of Gaussians that take in rows by compiled code, one for every linear predictor.
+
+    A call changes all of them or none: `take` puts back what it changed if anything is raised, and `undo` does so
+    later, until `commit`.
+    """
+
+    def __init__(
+        self, loss: Loss, parameters: Parameters, posteriors: Sequence[Any], priors: Sequence[FactorialGaussian]
+    ) -> None:
+        # Numba is imported when a product of Gaussians is streamed.
+        fitting, linear, stream = (import_module(f"cavity.{name}") for name in ("fitting", "linear", "stream"))
+        beta = parameters.beta
+        settings = fitting.make_settings(1, "none", beta, 1.0, 1.0, "cyclic", 0, "keep", 0.0, count=1)
+        reason = linear.why_not(loss, parameters.scheme, settings)
+        if reason:
+            raise ValueError(f"partial_fit of a product of Gaussians needs a compiled form: {reason}; fit needs none")
+        self._priors, self._codes = tuple(priors), linear.REFUSALS
+        self._saved: list[tuple[Any, Any]] = []
+        self._streams = [
+            stream.Stream(loss, parameters.scheme, q, prior.precision, beta=beta)
+            for q, prior in zip(posteriors, priors, strict=True)
+        ]
+
+    def serves(self, priors: Sequence[FactorialGaussian]) -> bool:
+        """Whether these are the priors that it works with."""
+        return len(priors) == len(self._priors) and all(a is b for a, b in zip(priors, self._priors, strict=True))
+
+    def knowledge(self) -> tuple[DiagonalKnowledge, ...]:
+        """Give what the rows say, apart from the priors."""
+        return tuple(DiagonalKnowledge(s.posterior / q) for s, q in zip(self._streams, self._priors, strict=True))
+
+    def take(
+        self, X: Any, targets: FloatArray, weights: FloatArray | None, batch_size: int
+    ) -> tuple[Counter[Refusal], int]:
+        """Take in rows; say what was refused, and how many mini-batches there were."""
+        refused: Counter[Refusal] = Counter()
+        updates = 0
+        self._saved = [(s, s.snapshot(X)) for s in self._streams]
+        try:
+            for stream, t in zip(self._streams, targets, strict=True):
+                outcomes = stream.take(X, t, weights, batch_size)
+                updates += outcomes.size
+                if outcomes.any():
+                    refused.update(self._codes[int(o)] for o in outcomes if o in self._codes)
+        except BaseException:
+            self.undo()
+            raise
+        return refused, updates
+
+    def undo(self) -> None:
+        """Put back what the last call changed."""
+        for stream, saved in self._saved:
+            stream.restore(saved)
+        self._saved = []
+
+    def commit(self) -> None:
+        """Keep what the last call changed."""
+        self._saved = []

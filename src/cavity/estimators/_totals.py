@@ -1,0 +1,74 @@
+"""Sums over all rows that a model has seen: what priors and noise scales follow in a stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Weighted sums, with weight w per row.
+
+    Parameters
+    ----------
+    rows
+        Sum of w.
+    sizes
+        Sum of w times the squared length of the row.
+    targets, squares
+        Sums of w t and w t², of the targets of a regression.
+    constants
+        Sum of w log t! for counts.
+    """
+
+    rows: float = 0.0
+    sizes: float = 0.0
+    targets: float = 0.0
+    squares: float = 0.0
+    constants: float = 0.0
+
+    @classmethod
+    def of(
+        cls, X: Any, weights: FloatArray | None, targets: FloatArray | None = None, constants: FloatArray | None = None
+    ) -> Totals:
+        """Sum over rows."""
+        w = np.ones(X.shape[0]) if weights is None else weights
+        if sparse.issparse(X):
+            lengths = np.asarray(X.astype(np.float64).power(2).sum(axis=1)).ravel()
+        else:
+            lengths = np.einsum("ij,ij->i", X, X, dtype=np.float64)
+        t = np.zeros(w.size) if targets is None else targets
+        c = np.zeros(w.size) if constants is None else constants
+        return cls(*(float(w @ a) for a in (np.ones(w.size), lengths, t, t * t, c)))
+
+    def plus(self, other: Totals) -> Totals:
+        """Add the sums over other rows."""
+        return Totals(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+    def times(self, factor: float) -> Totals:
+        """Keep a share of them."""
+        return Totals(*(factor * getattr(self, name) for name in self.__slots__))
+
+    @property
+    def mean(self) -> float:
+        """Mean of the targets."""
+        return self.targets / self.rows if self.rows else 0.0
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the targets; zero where rounding leaves nothing of it."""
+        if not self.rows:
+            return 0.0
+        variance = self.squares / self.rows - self.mean**2
+        return float(np.sqrt(variance)) if variance > 1e-12 * self.squares / self.rows else 0.0
+
+    def typical_variance(self, spread: float) -> float:
+        """Variance of the coefficients under which the predictor of an average row has this variance."""
+        return spread * self.rows / self.sizes if 0.0 < self.sizes < np.inf else 1.0
