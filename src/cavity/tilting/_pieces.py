@@ -7,6 +7,7 @@ all lengths are in standard deviations and measured from the ends of the pieces,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,68 +70,83 @@ class _Line(NamedTuple):
 
 def by_pieces(pieces: Sequence[Any], mean: FloatArray, std: FloatArray, power: FloatArray) -> Tilts:
     """Join the truncated Gaussians of the pieces ``(end, slope, offset)``, arrays over rows or numbers."""
-    lines = _lines(pieces, mean, std, power)
-    if len(lines) == 1:
-        return Tilts(lines[0].at_peak, -lines[0].lean, np.ones_like(mean))
-    whole = _half(lines[0].mirrored).mirrored
-    for line in lines[1:-1]:
+    table = np.empty((3, len(pieces), mean.size))
+    for place, piece in enumerate(pieces):
+        for kind, value in enumerate(piece):
+            table[kind, place] = value
+    ends, slopes, offsets = table
+    slopes *= power
+    offsets *= power
+    lean = slopes * std
+    at_peak = 0.5 * lean * lean - (offsets + slopes * mean)
+    if len(pieces) == 1:
+        return Tilts(at_peak[0], -lean[0], np.ones_like(mean))
+    ends = ends[:-1]
+    joints = (ends - mean) / std
+    # The height of a joint is taken from one side for both.
+    at_joints = -(offsets[:-1] + slopes[:-1] * ends) - 0.5 * joints * joints
+    whole, last = _outer(joints, lean, at_joints, at_peak)
+    for k, (a, b) in enumerate(pairwise(range(len(joints))), start=1):
+        length = (ends[b] - ends[a]) / std
+        line = _Line(joints[a], joints[b], length, lean[k], at_joints[a], at_joints[b], at_peak[k])
         whole = _joined(whole, _between(line))
-    whole = _joined(whole, _half(lines[-1]))
+    whole = _joined(whole, last)
     return Tilts(whole.height + np.log(whole.mass / ROOT_2PI), whole.shift, whole.variance)
-
-
-def _lines(pieces: Sequence[Any], mean: FloatArray, std: FloatArray, power: FloatArray) -> list[_Line]:
-    """Measure the pieces in standard deviations from the mean."""
-    lines = []
-    start = left = at_left = np.full_like(mean, -np.inf)
-    for end, slope, offset in pieces:
-        right = (end - mean) / std
-        steep = power * slope
-        lean, base = steep * std, power * offset
-        # The height of a joint is taken from one side for both.
-        at_right = -(base + steep * end) - 0.5 * right * right
-        at_peak = 0.5 * lean * lean - (base + steep * mean)
-        lines.append(_Line(left, right, (end - start) / std, lean, at_left, at_right, at_peak))
-        start, left, at_left = end, right, at_right
-    return lines
 
 
 def _joined(a: _Part, b: _Part) -> _Part:
     """Join two neighbours: all sums are of positive terms, and the heavier one gives the mean."""
     rise = b.drop_left - a.drop_right  # of the reference height
-    mass_a, mass_b = a.mass * np.exp(np.minimum(-rise, 0.0)), b.mass * np.exp(np.minimum(rise, 0.0))
+    down = np.minimum(rise, 0.0)
+    mass_a, mass_b = a.mass * np.exp(down - rise), b.mass * np.exp(down)
     mass = mass_a + mass_b
     share_a, share_b, gap = mass_a / mass, mass_b / mass, a.to_right + b.to_left
-    shift = np.where(share_a > share_b, a.shift + share_b * gap, b.shift - share_a * gap)
-    variance = share_a * a.variance + share_b * b.variance + (share_a * share_b) * (gap * gap)
-    height, drop_right = np.where(rise > 0.0, b.height, a.height), b.drop_right - np.minimum(rise, 0.0)
-    return _Part(height, mass, np.nan, drop_right, shift, np.nan, b.to_right + share_a * gap, variance)
+    move_a, move_b = share_b * gap, share_a * gap
+    shift = np.where(share_a > share_b, a.shift + move_a, b.shift - move_b)
+    variance = share_a * a.variance + share_b * b.variance + move_a * move_b
+    height = np.where(rise > 0.0, b.height, a.height)
+    return _Part(height, mass, np.nan, b.drop_right - down, shift, np.nan, b.to_right + move_b, variance)
 
 
-def _half(line: _Line) -> _Part:
-    """Take a piece without right end: a tail, or the larger part of a Gaussian where it holds its peak."""
-    a = line.left + line.lean
+def _outer(joints: FloatArray, lean: FloatArray, at_joints: FloatArray, at_peak: FloatArray) -> tuple[_Part, _Part]:
+    """Take the first and the last piece, which have one end each, both at once and the first mirrored.
+
+    Each is a tail, or the larger part of a Gaussian where it holds its own peak.
+    """
+    n = joints.shape[1]
+    left, steep = np.empty((2, n)), np.empty((2, n))
+    np.negative(joints[0], out=left[0])
+    np.negative(lean[0], out=steep[0])
+    left[1], steep[1] = joints[-1], lean[-1]
+    a = left + steep
     is_tail = a >= 0.0
-    mass, mean, variance = _beyond(a)
-    height = np.where(is_tail, line.at_left, line.at_peak)
-    shift = np.where(is_tail, line.left, -line.lean) + mean
-    to_left = np.where(is_tail, mean, mean - a)
-    return _Part(height, mass, np.where(is_tail, 0.0, 0.5 * a * a), np.inf, shift, to_left, np.inf, variance)
+    mass, to_left, variance = _beyond(a)
+    # Where an end or the slope is huge, the sums of one of these cancel.
+    shift = np.where(is_tail, left + to_left, (to_left + a) - steep)
+    below = np.minimum(a, 0.0)
+    drop = 0.5 * below * below
+    height = np.where(is_tail, at_joints[:: max(len(joints) - 1, 1)], at_peak[:: len(joints)])
+    first, last = (
+        _Part(height[k], mass[k], drop[k], np.inf, shift[k], to_left[k], np.inf, variance[k]) for k in (0, 1)
+    )
+    return first.mirrored, last
 
 
 def _beyond(a: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    r"""Mass, mean and variance of :math:`e^{-t^2/2}` beyond a, relative to the top or, for a > 0, to t = a."""
-    top, mass = np.exp(-0.5 * a * a), ROOT_2PI * ndtr(-a)
-    # For a > 0 the mean is measured from a, and for a < 0 from zero.
+    r"""Mass, mean from a and variance of :math:`e^{-t^2/2}` beyond a; the mass relative to the largest value there."""
+    square = a * a
+    square *= -0.5
+    top, mass = np.exp(square), ndtr(-a)
+    mass *= ROOT_2PI
     mean = top / mass
-    variance = 1.0 + (a - mean) * mean
-    positive = a > 0.0
-    mean = np.where(positive, mean - a, mean)
-    mass = np.where(positive, mass / top, mass)
+    from_a = mean - a
+    variance = 1.0 - mean * from_a
+    mass /= np.where(a > 0.0, top, 1.0)
     far = np.flatnonzero(a >= _FAR)
     if far.size:
-        mass[far], mean[far], variance[far] = _far_tail(a[far])
-    return mass, mean, variance
+        for target, value in zip((mass, from_a, variance), _far_tail(a.ravel()[far]), strict=True):
+            target.ravel()[far] = value  # a view: all of them are contiguous
+    return mass, from_a, variance
 
 
 def _far_tail(a: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

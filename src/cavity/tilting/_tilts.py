@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.losses import Loss
 from cavity.tilting._integrals import at_peaks, by_rules
-from cavity.tilting._logistic import by_probits
+from cavity.tilting._logistic import by_logistic
 from cavity.tilting._panels import by_panels
 from cavity.tilting._pieces import by_pieces
 from cavity.tilting._values import FloatArray, Rows, Tilts, put
@@ -43,8 +43,10 @@ def tilts(loss: Loss, y: FloatArray, mean: FloatArray, variance: FloatArray, pow
     """
     n = mean.size
     rows = Rows(y, mean, variance, np.broadcast_to(np.asarray(power, dtype=np.float64), (n,)))
-    result = Tilts(np.empty(n), np.empty(n), np.empty(n))
     with np.errstate(all="ignore"):
+        if 0 < n <= _AT_ONCE:
+            return _checked(loss, rows)
+        result = Tilts(np.empty(n), np.empty(n), np.empty(n))
         for start in range(0, n, _AT_ONCE):
             some = slice(start, start + _AT_ONCE)
             put(result, some, _checked(loss, rows.at(some)))
@@ -54,7 +56,7 @@ def tilts(loss: Loss, y: FloatArray, mean: FloatArray, variance: FloatArray, pow
 def _checked(loss: Loss, rows: Rows) -> Tilts:
     """Take care of variances of zero and of costs that are not finite."""
     is_constant = rows.variance == 0.0
-    if np.any(is_constant):
+    if is_constant.any():
         constant = Tilts(-rows.power * loss.value(rows.y, rows.mean), np.zeros(rows.y.size), np.ones(rows.y.size))
         others = np.flatnonzero(~is_constant)
         if others.size:
@@ -63,7 +65,7 @@ def _checked(loss: Loss, rows: Rows) -> Tilts:
     else:
         found = _chosen(loss, rows)
     is_bad = ~np.isfinite(found.log_mass + found.shift + found.ratio)
-    if np.any(is_bad):
+    if is_bad.any():
         put(found, is_bad, Tilts(*np.full((3, 1), np.nan)))
     return found
 
@@ -79,9 +81,7 @@ def _chosen(loss: Loss, rows: Rows) -> Tilts:
     sharpness = getattr(loss, "as_logistic", None)
     if sharpness is None:
         return _integrated(loss, rows)
-    if not np.all(rows.power == 1.0):
-        return _integrated(loss, rows)
-    found = by_probits(sharpness * rows.y, rows.mean, rows.variance)
+    found = by_logistic(sharpness * rows.y, rows.mean, rows.variance, rows.power)
     left = np.flatnonzero(np.isnan(found.log_mass))
     if left.size:
         put(found, left, _integrated(loss, rows.at(left)))
