@@ -17,6 +17,23 @@ AGREEMENT = 1e-7
 # The peak is near enough when a Newton step would gain so little of the logarithm.
 _NEAR = 0.0025
 _NEWTON_STEPS = 100
+# So many nodes of all rows are computed at once: they stay within the caches.
+_AT_ONCE = 8192
+
+
+class Rule(NamedTuple):
+    """Nodes t of shape ``(k, 1)``, their powers 1, t and t² of shape ``(k, 3)``, weights times these of ``(3, k)``."""
+
+    nodes: FloatArray
+    powers: FloatArray
+    weights: FloatArray
+    rows: int  # to be computed at once
+
+    @classmethod
+    def of(cls, nodes: FloatArray, weights: FloatArray) -> Rule:
+        """Build a rule for functions that hold their weights themselves."""
+        powers = nodes[:, None] ** np.arange(3)
+        return cls(nodes[:, None], powers, weights * powers.T, max(1, _AT_ONCE // nodes.size))
 
 
 class Products(NamedTuple):
@@ -46,11 +63,31 @@ class Products(NamedTuple):
         result: FloatArray = self.rows.power * self.width * slope
         return result
 
-    def moments(self, x: FloatArray, w: FloatArray) -> FloatArray:
-        """Integrals of 1, x and x² times the products, relative to their peaks; of shape ``(3, n)``."""
-        f = w * np.exp(-self.fall(x))
-        first = f * x
-        return np.stack([np.sum(f, axis=0), np.sum(first, axis=0), np.sum(first * x, axis=0)])
+    def moments(self, rule: Rule, center: Any = 0.0, half: Any = 1.0) -> FloatArray:
+        """Integrals of 1, x and x² times the products, relative to their peaks; of shape ``(3, n)``.
+
+        The rule is moved to a center and stretched by half a length, numbers or of shape ``(n,)``.
+        """
+        y, mean, variance, power = self.rows
+        start, wide, distance = self.width * center, self.width * half, self.peak - mean
+        gaussian = np.stack([start * (0.5 * start + distance), wide * (start + distance), 0.5 * wide * wide]) / variance
+        base, result = self.peak + start, np.empty((3, y.size))
+        for first in range(0, y.size, rule.rows):
+            some = slice(first, first + rule.rows)
+            z = rule.nodes * wide[some]
+            z += base[some]
+            f = self.cost[some] - self.loss.value(y[some], z)
+            f *= power[some]
+            f -= rule.powers @ gaussian[:, some]
+            np.exp(f, out=f)
+            np.matmul(rule.weights, f, out=result[:, some])
+        mass, one, two = result
+        one *= half
+        two *= half * half
+        two += center * (center * mass + 2.0 * one)
+        one += center * mass
+        result *= half
+        return result
 
     def tilts(self, moments: FloatArray) -> Tilts:
         """Turn these integrals into what was asked for."""
@@ -96,10 +133,10 @@ def at_peaks(loss: Loss, rows: Rows) -> Products:
 
 def by_rules(products: Products) -> tuple[FloatArray, NDArray[np.intp]]:
     """Integrate by Gauss-Hermite rules of doubling order; moments, and the places where no two agreed."""
-    before = products.moments(*_hermite(_ORDERS[0]))
+    before = products.moments(_hermite(_ORDERS[0]))
     result, left = np.empty_like(before), np.arange(before.shape[1])
     for order in _ORDERS[1:]:
-        after = products.moments(*_hermite(order))
+        after = products.moments(_hermite(order))
         result[:, left] = after
         (mass, mean, variance), (old_mass, old_mean, old_variance) = _central(after), _central(before)
         agree = np.abs(mass - old_mass) <= AGREEMENT * mass
@@ -120,7 +157,7 @@ def _central(moments: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 @cache
-def _hermite(order: int) -> tuple[FloatArray, FloatArray]:
-    """Nodes, and weights for functions that hold the Gaussian themselves; of shape ``(order, 1)``."""
+def _hermite(order: int) -> Rule:
+    """Nodes, and weights for functions that hold the Gaussian themselves."""
     x, w = np.polynomial.hermite_e.hermegauss(order)
-    return x[:, None], (w * np.exp(0.5 * x * x))[:, None]
+    return Rule.of(x, w * np.exp(0.5 * x * x))

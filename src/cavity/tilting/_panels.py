@@ -1,16 +1,14 @@
-"""Gauss-Legendre rules on panels, halved until a panel and its halves agree, for rows that no single rule serves.
+"""Gauss-Legendre rules on panels, for rows that no single rule serves.
 
-All panels of all rows are halved at once. They are cut at the peak, where the loss begins to bend, and where the
-product ends.
+Panels are cut at the peak, where the loss begins to bend, and where the product ends, and are halved until a panel and
+its halves agree: all panels of all rows at once.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from cavity.tilting._integrals import AGREEMENT, Products
+from cavity.tilting._integrals import AGREEMENT, Products, Rule
 from cavity.tilting._values import FloatArray, IndexArray
 
 # Beyond a fall of the logarithm by this, nothing counts.
@@ -20,68 +18,38 @@ _BEND = 1e-6, 1e-3
 _SEARCH_STEPS = 80
 # Panels of a row that may be halved.
 _HALVINGS = 200
-_NODES, _WEIGHTS = (a[:, None] for a in np.polynomial.legendre.leggauss(16))
-# So many panels are computed at once: memory stays bounded, and within the caches.
-_AT_ONCE = 1024
-
-
-class _Panels(NamedTuple):
-    """Panels from a to b, the row of each, and its integrals, of shape ``(3, panels)``."""
-
-    row: IndexArray
-    a: FloatArray
-    b: FloatArray
-    moments: FloatArray
-
-    def at(self, chosen: IndexArray) -> _Panels:
-        return _Panels(self.row[chosen], self.a[chosen], self.b[chosen], self.moments[:, chosen])
+_RULE = Rule.of(*np.polynomial.legendre.leggauss(16))
 
 
 def by_panels(products: Products) -> FloatArray:
     """Integrals of 1, x and x² times the products, relative to their peaks; of shape ``(3, n)``."""
     n = products.peak.size
-    panels = _first_panels(products)
-    total = _by_row(panels.row, panels.moments, n)
-    halved = np.zeros(n, dtype=np.intp)
-    while panels.row.size:
-        middle = 0.5 * (panels.a + panels.b)
-        lower = _computed(products, panels.row, panels.a, middle)
-        upper = _computed(products, panels.row, middle, panels.b)
-        change = lower.moments + upper.moments - panels.moments
-        total += _by_row(panels.row, change, n)
-        halved += np.bincount(panels.row, minlength=n)
-        mass, _, second = total[:, panels.row]
+    row, a, b = _first_panels(products)
+    whole = products.at(row).moments(_RULE, 0.5 * (a + b), 0.5 * (b - a))
+    total, halved = _by_row(row, whole, n), np.zeros(n, dtype=np.intp)
+    while row.size:
+        middle, quarter, chosen = 0.5 * (a + b), 0.25 * (b - a), products.at(row)
+        lower = chosen.moments(_RULE, middle - quarter, quarter)
+        upper = chosen.moments(_RULE, middle + quarter, quarter)
+        change = lower + upper - whole
+        total += _by_row(row, change, n)
+        halved += np.bincount(row, minlength=n)
+        mass, second = total[0, row], total[2, row]
         agree = (np.abs(change[0]) <= AGREEMENT * mass) & (np.abs(change[2]) <= AGREEMENT * second)
-        left = np.flatnonzero(~agree & (mass > 0.0) & (halved < _HALVINGS)[panels.row])
-        lower, upper = lower.at(left), upper.at(left)
-        panels = _Panels(
-            np.concatenate([lower.row, upper.row]),
-            np.concatenate([lower.a, upper.a]),
-            np.concatenate([lower.b, upper.b]),
-            np.concatenate([lower.moments, upper.moments], axis=1),
-        )
+        left = np.flatnonzero(~agree & (mass > 0.0) & (halved < _HALVINGS)[row])
+        row, a, b, middle = row[left], a[left], b[left], middle[left]
+        row, a, b = np.concatenate([row, row]), np.concatenate([a, middle]), np.concatenate([middle, b])
+        whole = np.concatenate([lower[:, left], upper[:, left]], axis=1)
     return total
 
 
-def _first_panels(products: Products) -> _Panels:
-    """Cut every row's product."""
-    n = products.peak.size
+def _first_panels(products: Products) -> tuple[IndexArray, FloatArray, FloatArray]:
+    """Cut every row's product: the row of each panel, and its ends."""
     left, right = _reach(products, -8.0), _reach(products, 8.0)
     bends = _bend(products, left, right), _bend(products, right, left)
-    cuts = np.sort(np.stack([left, right, np.zeros(n), *bends]), axis=0)
+    cuts = np.sort(np.stack([left, right, np.zeros(left.size), *bends]), axis=0)
     part, row = np.nonzero(cuts[:-1] < cuts[1:])
-    return _computed(products, row, cuts[part, row], cuts[part + 1, row])
-
-
-def _computed(products: Products, row: IndexArray, a: FloatArray, b: FloatArray) -> _Panels:
-    """Integrate over panels, some at a time."""
-    half, middle = 0.5 * (b - a), 0.5 * (a + b)
-    moments = np.empty((3, row.size))
-    for start in range(0, row.size, _AT_ONCE):
-        some = slice(start, start + _AT_ONCE)
-        x = middle[some] + half[some] * _NODES
-        moments[:, some] = products.at(row[some]).moments(x, half[some] * _WEIGHTS)
-    return _Panels(row, a, b, moments)
+    return row, cuts[part, row], cuts[part + 1, row]
 
 
 def _by_row(row: IndexArray, moments: FloatArray, n: int) -> FloatArray:
@@ -117,23 +85,22 @@ def _reach(products: Products, first: float) -> FloatArray:
 def _bend(products: Products, end: FloatArray, other: FloatArray) -> FloatArray:
     """Find where, coming from one end, the losses begin to bend: by halving, to within a bend hardly seen."""
     low, high = _BEND
-    near, far, slope = end.copy(), other.copy(), products.slope(end)
-    near_slope, far_slope = slope.copy(), products.slope(other)
-    is_bent = np.abs(far_slope - slope) * np.abs(other - end) > high
-    result = np.where(is_bent, near, other)
-    left = np.flatnonzero(is_bent)
+    slope, far_slope = products.slope(end), products.slope(other)
+    result, places = other.copy(), np.arange(end.size)
+    near, far, near_slope, is_left = end, other, slope, np.abs(far_slope - slope) * np.abs(other - end) > high
     for _ in range(_SEARCH_STEPS):
+        left = np.flatnonzero(is_left)
         if not left.size:
             break
-        middle = 0.5 * (near[left] + far[left])
-        here = products.at(left).slope(middle)
-        bend = np.abs(here - slope[left]) * np.abs(middle - end[left])
-        is_near = bend < low
-        near[left], far[left] = np.where(is_near, middle, near[left]), np.where(is_near, far[left], middle)
-        near_slope[left] = np.where(is_near, here, near_slope[left])
-        far_slope[left] = np.where(is_near, far_slope[left], here)
-        is_found = (low <= bend) & (bend <= high)
-        result[left] = np.where(is_found, middle, near[left])
-        at_kink = ~(np.abs(far_slope - near_slope)[left] * np.abs(far - near)[left] > low)
-        left = left[~(is_found | at_kink)]
+        if left.size < is_left.size:
+            products, places, end, slope = products.at(left), places[left], end[left], slope[left]
+            near, far, near_slope, far_slope = near[left], far[left], near_slope[left], far_slope[left]
+        middle = 0.5 * (near + far)
+        here = products.slope(middle)
+        bend = np.abs(here - slope) * np.abs(middle - end)
+        is_near, is_found = bend < low, (low <= bend) & (bend <= high)
+        near, far = np.where(is_near, middle, near), np.where(is_near, far, middle)
+        near_slope, far_slope = np.where(is_near, here, near_slope), np.where(is_near, far_slope, here)
+        result[places] = np.where(is_found, middle, near)
+        is_left = ~is_found & (np.abs(far_slope - near_slope) * np.abs(far - near) > low)  # else a kink
     return result
