@@ -122,6 +122,11 @@ MISTAKES = [
     (in_pieces(lambda y: ((1.0, -y, 1.0), (1.0, -y, 1.0), (np.inf, -y, 1.0))), "an end beyond the one before"),
     (in_pieces(lambda y: ((np.inf, -y, 1),)), "a piece must be three floats"),
     (in_pieces(lambda y: ((9.0, -y, 1.0),)), "the last piece must end at infinity, got 9"),
+    (
+        in_pieces(lambda y: ((np.inf, -1.0 if y > 0.0 else 1.0, 1.0),)),
+        "pieces must take an array of targets, .*ambiguous",
+    ),
+    (in_pieces(lambda y: ((np.inf, -1.0 if np.ndim(y) else -y, 1.0),)), "pieces must be the same for a number as"),
 ]
 
 

@@ -63,6 +63,18 @@ def test_closed_forms_neither_underflow_nor_cancel(loss, y, m, s, beta, wanted):
     assert_tilts(found, Tilts(*(np.array([a]) for a in wanted)), CLOSED)
 
 
+@pytest.mark.parametrize("power", [0.1, 0.7, 1.0, 5.0])
+@given(st.floats(-2.5, 1.0), seeds)
+def test_logistic_rows_are_right_on_both_sides_of_every_switch(power, log_width, seed):
+    rng, widths = np.random.default_rng(seed), (0.17, 0.52, 0.95, 1.8)
+    s = np.repeat([*widths, 10.0**log_width], 2) * np.tile([1.0 - 1e-9, 1.0 + 1e-9], 5)
+    y, m = rng.choice([-1.0, 1.0], 10), 20.0 * rng.uniform(-1.0, 1.0, 10)
+    wanted = [brute(losses.Logistic(), *row, power) for row in zip(y, m, s, strict=True)]
+    assert_tilts(
+        tilts(losses.Logistic(), y, m, s * s, power), Tilts(*np.array(wanted).T), 1e-9 if power == 1.0 else 1e-7
+    )
+
+
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @given(seeds)
 def test_moments_are_the_integrals(loss, seed):

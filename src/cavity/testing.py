@@ -64,6 +64,8 @@ def check_loss(loss: Loss, *, largest: float = 1e150, kinks: Sequence[float] = (
         targets in _TARGETS,
         f"targets must be 'signs', 'reals' or 'counts', got {targets!r}; return one from the property `targets`",
     )
+    if hasattr(loss, "pieces"):
+        _check_pieces_of_arrays(loss)
     rng = np.random.default_rng(seed)
     near = np.concatenate([[0.0], 2.0 * rng.standard_normal(200), 0.2 * rng.standard_normal(200)])
     far = np.array([m for m in (*_MAGNITUDES, largest) if m <= largest])
@@ -251,6 +253,23 @@ def _check_pieces(loss: Any, y: float, z: FloatArray) -> None:
         )
         start = end
     _require(not pieces or start == np.inf, f"the last piece must end at infinity, got {start} for y={y}")
+
+
+def _check_pieces_of_arrays(loss: Any) -> None:
+    """Whether an array of targets has the pieces of its numbers."""
+    y = np.array(_TARGETS[loss.targets])
+    try:
+        found = [[np.broadcast_to(a, y.shape) for a in piece] for piece in loss.pieces(y)]
+    except Exception as error:
+        raise AssertionError(
+            f"pieces must take an array of targets, but on one of shape {y.shape} it raised {type(error).__name__}: "
+            f"{error}; use numpy functions, and comparisons as factors in place of `if`"
+        ) from error
+    wanted = [loss.pieces(float(a)) for a in y]
+    _require(
+        np.array_equal(np.transpose(found, (2, 0, 1)), wanted),
+        f"pieces must be the same for a number as in an array, got {found} for y={y} and {wanted} one by one",
+    )
 
 
 def _close(a: Any, b: Any, tol: float) -> Any:

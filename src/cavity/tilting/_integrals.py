@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.losses import Loss
-from cavity.tilting._values import ROOT_2PI, FloatArray, Rows, Tilts
+from cavity.tilting._values import ROOT_2PI, FloatArray, Rows, Tilts, slices
 
 # Nodes of the Gauss-Hermite rules, and how far two must agree, in shares of mass, width and variance.
 _ORDERS = 8, 16, 32
@@ -17,8 +17,6 @@ AGREEMENT = 1e-7
 # The peak is near enough when a Newton step would gain so little of the logarithm.
 _NEAR = 0.0025
 _NEWTON_STEPS = 100
-# So many nodes of all rows are computed at once: they stay within the caches.
-_AT_ONCE = 8192
 
 
 class Rule(NamedTuple):
@@ -27,13 +25,12 @@ class Rule(NamedTuple):
     nodes: FloatArray
     powers: FloatArray
     weights: FloatArray
-    rows: int  # to be computed at once
 
     @classmethod
     def of(cls, nodes: FloatArray, weights: FloatArray) -> Rule:
         """Build a rule for functions that hold their weights themselves."""
         powers = nodes[:, None] ** np.arange(3)
-        return cls(nodes[:, None], powers, weights * powers.T, max(1, _AT_ONCE // nodes.size))
+        return cls(nodes[:, None], powers, weights * powers.T)
 
 
 class Products(NamedTuple):
@@ -72,8 +69,7 @@ class Products(NamedTuple):
         start, wide, distance = self.width * center, self.width * half, self.peak - mean
         gaussian = np.stack([start * (0.5 * start + distance), wide * (start + distance), 0.5 * wide * wide]) / variance
         base, result = self.peak + start, np.empty((3, y.size))
-        for first in range(0, y.size, rule.rows):
-            some = slice(first, first + rule.rows)
+        for some in slices(y.size, rule.nodes.size):
             z = rule.nodes * wide[some]
             z += base[some]
             f = self.cost[some] - self.loss.value(y[some], z)

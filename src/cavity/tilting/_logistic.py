@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from cavity.mixture import LEAST_MASS, probits
-from cavity.tilting._values import ROOT_2PI, FloatArray, Tilts, put
+from cavity.tilting._values import ROOT_2PI, FloatArray, Tilts, put, slices
 
 # Largest standard deviation of u, times the power where that is above one, that a rule of so many nodes serves: the
 # errors of log mass, of the shift in tilted standard deviations and of the ratio stay below 3e-10 for every mean.
@@ -24,6 +24,7 @@ _ORDERS = (0.17, 6), (0.52, 12), (0.95, 24), (1.8, 64)
 # Beyond, an exponential overflows and the loss is straight.
 _LARGEST = 700.0
 _SQUARES, _WEIGHTS = (a[:, None] for a in probits())
+_DENSITIES = _WEIGHTS / ROOT_2PI
 
 
 def by_logistic(slope: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray) -> Tilts:
@@ -42,7 +43,7 @@ def by_logistic(slope: FloatArray, mean: FloatArray, variance: FloatArray, power
             put(found, chosen, _by_rule(order, m[chosen], s[chosen], None if is_one else power[chosen]))
     chosen = np.flatnonzero((narrower <= width) & (power == 1.0))
     if chosen.size:
-        put(found, chosen, _by_probits(m[chosen], s[chosen]))
+        put(found, chosen, _by_probits_of_either_side(m[chosen], s[chosen]))
     return found
 
 
@@ -51,22 +52,25 @@ def _by_rule(order: int, m: FloatArray, s: FloatArray, power: FloatArray | None)
     nodes, weights = _hermite(order)
     margin = np.minimum(-m, _LARGEST)
     e = np.exp(margin)
-    q = 1.0 / (1.0 + e)
-    f = nodes * s
-    np.exp(f, out=f)
-    f *= e * q
-    f += q
     cost = np.log1p(e) - (m + margin)
-    if power is None:
-        np.divide(1.0, f, out=f)
-    else:
-        np.log(f, out=f)
-        f *= -power
+    q = 1.0 / (1.0 + e)
+    p, sums = e * q, np.empty((3, m.size))
+    for some in slices(m.size, order):
+        f = nodes * s[some]
         np.exp(f, out=f)
-        cost *= power
-    mass, first, second = weights @ f
+        f *= p[some]
+        f += q[some]
+        if power is None:
+            np.divide(1.0, f, out=f)
+        else:
+            np.log(f, out=f)
+            f *= -power[some]
+            np.exp(f, out=f)
+        np.matmul(weights, f, out=sums[:, some])
+    mass, first, second = sums
     shift = first / mass
-    return Tilts(np.log(mass) - cost, shift, 1.0 + (second / mass - shift * shift))
+    log_mass = np.log(mass) - (cost if power is None else power * cost)
+    return Tilts(log_mass, shift, 1.0 + (second / mass - shift * shift))
 
 
 @cache
@@ -76,24 +80,46 @@ def _hermite(order: int) -> tuple[FloatArray, FloatArray]:
     return -x[:, None], np.stack([np.ones(order), x, x * x - 1.0]) * (w / np.sum(w))
 
 
+def _by_probits_of_either_side(m: FloatArray, s: FloatArray) -> Tilts:
+    r"""Take the mixture, of :math:`\sigma(u) = e^u \sigma(-u)` where the mass is too small for that of the left side.
+
+    The exponential moves the mean by the variance. Both masses are too small for large variances only.
+    """
+    found = _by_probits(m, s)
+    low = np.flatnonzero(np.isnan(found.log_mass))
+    if low.size:
+        m, s = m[low], s[low]
+        v = s * s
+        log_mass, shift, ratio = _by_probits(-(m + v), -s)
+        put(found, low, Tilts(m + 0.5 * v + log_mass, s + shift, ratio))
+    return found
+
+
 def _by_probits(m: FloatArray, s: FloatArray) -> Tilts:
     """Sum the closed forms of a mixture of probits (`cavity.mixture`), NaN where the mass is too small for it.
 
     Errors of the log mass, of the shift in tilted standard deviations and of the ratio are below 1e-10.
     """
-    v = s * s
-    r = np.sqrt(_SQUARES + v)
-    np.divide(1.0, r, out=r)
-    u = -np.abs(m) * r
+    v, a = s * s, -np.abs(m)
     # Far from zero is the smaller of the masses of both signs; the other is what is left.
-    far = np.sum(_WEIGHTS * ndtr(u), axis=0)
-    density = np.exp(-0.5 * u * u)
-    density *= r
-    density *= _WEIGHTS / ROOT_2PI
-    first = np.sum(density, axis=0)
-    density *= r
-    density *= r
-    second = np.sum(density, axis=0)
+    far, first, second = np.empty((3, m.size))
+    for some in slices(m.size, _SQUARES.size):
+        r = _SQUARES + v[some]
+        np.sqrt(r, out=r)
+        np.divide(1.0, r, out=r)
+        u = a[some] * r
+        tail = ndtr(u)
+        tail *= _WEIGHTS
+        np.sum(tail, axis=0, out=far[some])
+        u *= u
+        u *= -0.5
+        np.exp(u, out=u)
+        u *= r
+        u *= _DENSITIES
+        np.sum(u, axis=0, out=first[some])
+        r *= r
+        u *= r
+        np.sum(u, axis=0, out=second[some])
     mass = np.where(m > 0.0, 1.0 - far, far)
     mass = np.where(mass >= LEAST_MASS, mass, np.nan)
     change = first / mass

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import erf, ndtr
 
-from cavity.tilting._values import ROOT_2PI, FloatArray, Tilts
+from cavity.tilting._values import ROOT_2PI, FloatArray, Tilts, slices
 
 _ROOT_HALF = float(np.sqrt(0.5))
 # From here on a continued fraction of so many terms is exact, and differences of tail functions are not.
@@ -21,6 +21,8 @@ _FAR, _TERMS = 4.5, 20
 # A piece over which the exponent changes by less than this is integrated by nodes: its ends would cancel.
 _NARROW = 2.0
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
+_POLYNOMIALS = _WEIGHTS * _NODES ** np.arange(3)[:, None]
+_NODES = _NODES[:, None]
 
 
 class _Part(NamedTuple):
@@ -70,11 +72,9 @@ class _Line(NamedTuple):
 
 def by_pieces(pieces: Sequence[Any], mean: FloatArray, std: FloatArray, power: FloatArray) -> Tilts:
     """Join the truncated Gaussians of the pieces ``(end, slope, offset)``, arrays over rows or numbers."""
-    table = np.empty((3, len(pieces), mean.size))
-    for place, piece in enumerate(pieces):
-        for kind, value in enumerate(piece):
-            table[kind, place] = value
-    ends, slopes, offsets = table
+    ends, slopes, offsets = (np.empty((len(pieces), mean.size)) for _ in range(3))
+    for k, piece in enumerate(pieces):
+        ends[k], slopes[k], offsets[k] = piece
     slopes *= power
     offsets *= power
     lean = slopes * std
@@ -184,12 +184,17 @@ def _between(line: _Line) -> _Part:
 def _narrow_part(line: _Line) -> _Part:
     """Take a piece over which the product is as good as polynomial, by nodes about its middle."""
     half = 0.5 * line.length
-    middle = line.left + line.lean + half
-    t = half * _NODES[:, None]
-    f = (half * _WEIGHTS[:, None]) * np.exp(-t * (middle + 0.5 * t))
-    mass = np.sum(f, axis=0)
-    mean = np.sum(f * t, axis=0) / mass
-    variance = np.sum(f * (t - mean) ** 2, axis=0) / mass
+    middle, sums = line.left + line.lean + half, np.empty((3, half.size))
+    for some in slices(half.size, _NODES.size):
+        t = _NODES * half[some]
+        f = -t * (middle[some] + 0.5 * t)
+        np.exp(f, out=f)
+        np.matmul(_POLYNOMIALS, f, out=sums[:, some])
+    mass, first, second = sums
+    mean, spread = first / mass, half * half
+    variance = spread * (second / mass - mean * mean)
+    mean *= half
+    mass *= half
     drop_left, drop_right = -half * (middle - 0.5 * half), half * (middle + 0.5 * half)
     height, shift = line.at_left + drop_left, line.left + half + mean
     return _Part(height, mass, drop_left, drop_right, shift, half + mean, half - mean, variance)

@@ -12,7 +12,7 @@ from cavity.tilting._pieces import by_pieces
 from cavity.tilting._values import FloatArray, Rows, Tilts, put
 
 # So many rows at once: what they need in between stays within the caches.
-_AT_ONCE = 1024
+_AT_ONCE = 2048
 
 
 def tilts(loss: Loss, y: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray | float = 1.0) -> Tilts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,8 @@ FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 
 ROOT_2PI = float(np.sqrt(2.0 * np.pi))
+# So many numbers, nodes times rows, are computed at once: they stay within the caches, and memory is bounded.
+_AT_ONCE = 8192
 
 
 class Tilts(NamedTuple):
@@ -42,3 +45,9 @@ def put(tilts: Tilts, chosen: Any, values: Tilts) -> None:
     """Write the values of some rows."""
     for target, value in zip(tilts, values, strict=True):
         target[chosen] = value
+
+
+def slices(n: int, nodes: int) -> Iterator[slice]:
+    """Cut ``n`` rows of so many nodes each into parts to be computed at once."""
+    step = max(1, _AT_ONCE // nodes)
+    return (slice(start, start + step) for start in range(0, n, step))
