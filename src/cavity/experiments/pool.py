@@ -42,7 +42,8 @@ class Answer(NamedTuple):
 def answers(pool: ProcessPoolExecutor, tasks: list[Task]) -> Iterator[Answer]:
     """Run all tasks, the longest first; gives each answer with the index of its task as it comes."""
     order = sorted(range(len(tasks)), key=lambda i: -tasks[i].weight)
-    futures: dict[Future[tuple[Any, float]], int] = {pool.submit(_timed, tasks[i]): i for i in order}
+    with _interrupts_held():
+        futures: dict[Future[tuple[Any, float]], int] = {pool.submit(_timed, tasks[i]): i for i in order}
     for future in as_completed(futures):
         value, seconds = future.result()
         yield Answer(futures[future], value, seconds)
@@ -51,8 +52,33 @@ def answers(pool: ProcessPoolExecutor, tasks: list[Task]) -> Iterator[Answer]:
 def answers_alone(pool: ProcessPoolExecutor, tasks: list[Task]) -> Iterator[Answer]:
     """Run one task after the other, nothing beside it."""
     for i, task in enumerate(tasks):
-        value, seconds = pool.submit(_timed, task).result()
+        with _interrupts_held():
+            future = pool.submit(_timed, task)
+        value, seconds = future.result()
         yield Answer(i, value, seconds)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back until the block ends; for submitting tasks, which starts processes.
+
+    An interrupt in the middle of a start would leave a worker without its instructions, and it would print a traceback.
+    A worker that is still importing would do the same, so it is born with the signal blocked; `_prepare` ignores it.
+    """
+    if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        # Unblocked first, so that an interrupt that waits still finds the handler that only takes note of it.
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+        if held:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _timed(task: Task) -> tuple[Any, float]:
