@@ -167,9 +167,10 @@ def test_skip_refuses_every_negative_precision(sites):
 
 
 def test_skip_does_not_take_rounding_for_a_negative_precision():
-    slope = CostFactor(lambda t: 0.3 * t[0] + 1e3, 1)  # its second differences are rounding of either sign
+    slope = CostFactor(lambda t: 0.3 * t[0] + 1e3, 1)
     signs = set()
-    for mean in np.linspace(-1.0, 1.0, 21):
+    # Second differences are rounding of either sign: of so many, a third or so are negative.
+    for mean in np.linspace(-1.0, 1.0, 101):
         prior = FactorialGaussian.from_moments([mean], 1.0)
         signs.add(float(np.sign(schemes.VariationalQuadrature().approximate(slope, prior).precision[0])))
         result = fit([slope], prior, negative="skip", loops=1)

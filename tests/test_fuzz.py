@@ -130,8 +130,10 @@ def test_compiled_loops(data, prior, sharpness, batch, given):
     plain = run(compiled=False)
     steepness = sharpness * np.sqrt(np.max(X * X @ prior.variance) * np.max(given["beta"]))
     troubled = any(r.trace.refused or r.trace.dampings for r in (plain, result))
-    if not troubled and steepness <= STEEPEST:
-        tol = DIFFERENCES if given["scheme"] == "gq" else PARITY
+    tol = DIFFERENCES if given["scheme"] == "gq" else PARITY
+    # Where the change of a loop is the tolerance itself, rounding decides whether it is the last.
+    undecided = any(abs(change - given["tol"]) <= 10.0 * tol for change in plain.trace.changes if given["tol"])
+    if not troubled and not undecided and steepness <= STEEPEST:
         assert result.status is plain.status
         np.testing.assert_allclose(result.variance, plain.variance, rtol=tol)
         assert np.all(np.abs(result.mean - plain.mean) <= tol * (plain.std + np.abs(plain.mean)))

@@ -29,7 +29,7 @@ def total_cost(factors, prior, point):
 def test_guarded_runs_never_end_above_the_cost_of_the_prior_mean(loss, scheme, batch):
     factors = LinearFactor.batches(loss, *correlated(), batch)
     prior = standard_prior(6, 25.0)
-    result = fit(factors, prior, scheme, loops=15, safeguards=True)
+    result = fit(factors, prior, scheme, loops=15, safeguards=True, compiled=False)
     assert result.posterior.is_proper
     assert total_cost(factors, prior, result.mean) <= total_cost(factors, prior, prior.mean) * (1.0 + 1e-9)
 
@@ -37,7 +37,7 @@ def test_guarded_runs_never_end_above_the_cost_of_the_prior_mean(loss, scheme, b
 def test_without_safeguards_the_same_data_blow_up():
     factors = LinearFactor.batches(losses.Squared(), *correlated(), 60)
     prior = standard_prior(6, 25.0)
-    result = fit(factors, prior, "qla", loops=15)
+    result = fit(factors, prior, "qla", loops=15, compiled=False)
     assert total_cost(factors, prior, result.mean) > 10.0 * total_cost(factors, prior, prior.mean)
 
 
@@ -59,7 +59,7 @@ def test_compiled_and_plain_guards_agree(scheme, sites):
 def test_a_lost_run_goes_back_and_says_so():
     factors = LinearFactor.batches(losses.Squared(), *correlated(), 60)
     prior = standard_prior(6, 25.0)
-    result = fit(factors, prior, "qla", loops=1, safeguards=True)
+    result = fit(factors, prior, "qla", loops=1, safeguards=True, compiled=False)
     assert result.status is Status.DIVERGED
     assert result.trace.refusals[-1, Refusal.DIVERGED] == 1
     np.testing.assert_array_equal(result.mean, prior.mean)

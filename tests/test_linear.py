@@ -56,25 +56,39 @@ class Barrier(NamedTuple):
         return self.value(y, z), np.sign(z - y) + room, room * room
 
 
-LOSSES = (losses.Logistic(), losses.Hinge(), losses.QuasiZeroOne(), losses.Squared(2.0), Asymmetric())
-# Every loss in LOSSES costs half a minute of compilation. Kernels see a loss only through `value` and `derivatives`:
-# for the others one scheme that asks for each tells as much.
-OTHER_LOSSES = (losses.Absolute(2.0), losses.Huber(0.5, 2.0), losses.Quantile(0.3, 2.0), losses.Poisson(1.0))
-assert {type(loss).__name__ for loss in LOSSES + OTHER_LOSSES} >= set(losses.__all__)
-SCHEMES = (
-    schemes.Laplace(),
-    schemes.QuickLaplace(),
-    schemes.QuickLaplace(curvature="slope"),
-    schemes.GaussQuadrature(),
-    schemes.VariationalQuadrature(),
+# Every loss, scheme and storage is a compilation of 2 to 5 seconds. Kernels have forms of their own for the logistic
+# loss, which therefore meets every scheme in both storages. Any other loss they see through `value` (stars) and
+# `derivatives` (expansions) only: each loss meets a scheme that asks for either, and each scheme both storages.
+LAPLACE, QUICK, SLOPE = schemes.Laplace(), schemes.QuickLaplace(), schemes.QuickLaplace(curvature="slope")
+GAUSS, VARIATIONAL = schemes.GaussQuadrature(), schemes.VariationalQuadrature()
+RECENTRED = schemes.RecentredQuadrature()
+QUASI = losses.QuasiZeroOne(0.3)
+CASES = (
+    *itertools.product((losses.Logistic(),), (LAPLACE, QUICK, SLOPE, GAUSS, VARIATIONAL), ("dense", "csr")),
+    (losses.Hinge(), LAPLACE, "csr"),
+    (losses.Hinge(), QUICK, "dense"),
+    (losses.Hinge(), SLOPE, "dense"),
+    (losses.Hinge(), GAUSS, "dense"),
+    (losses.Hinge(), VARIATIONAL, "csr"),
+    (QUASI, GAUSS, "dense"),
+    (QUASI, VARIATIONAL, "dense"),
+    (QUASI, QUICK, "csr"),
+    (losses.Squared(2.0), LAPLACE, "dense"),
+    (losses.Squared(2.0), VARIATIONAL, "csr"),
+    (Asymmetric(), QUICK, "dense"),
+    (Asymmetric(), GAUSS, "csr"),
+    # Recentring is the same for all losses but for the star: of the logistic loss, of any loss, and of sparse rows.
+    (losses.Logistic(), RECENTRED, "dense"),
+    (QUASI, RECENTRED, "dense"),
+    (Barrier(), RECENTRED, "csr"),
 )
-# Ten forms of recentred quadrature would cost a minute of compilation. Its code is the same for all of them but for the
-# star, of which there are three: of the logistic loss, of any loss, and of sparse rows.
-RECENTRED = (
-    (losses.Logistic(), schemes.RecentredQuadrature(), "dense"),
-    (losses.QuasiZeroOne(), schemes.RecentredQuadrature(), "dense"),
-    (Barrier(), schemes.RecentredQuadrature(), "csr"),
+OTHER_LOSSES = (
+    (losses.Absolute(2.0), QUICK, "dense"),
+    (losses.Huber(0.5, 2.0), VARIATIONAL, "csr"),
+    (losses.Quantile(0.3, 2.0), VARIATIONAL, "dense"),
+    (losses.Poisson(1.0), QUICK, "csr"),
 )
+assert {type(loss).__name__ for loss, _, _ in CASES + OTHER_LOSSES} >= set(losses.__all__)
 STORAGES = {"dense": np.asarray, "csr": sparse.csr_array}
 
 
@@ -119,9 +133,7 @@ def both(factors: Any, prior: cavity.FactorialGaussian, **options: Any) -> tuple
     return cavity.fit(factors, prior, compiled=False, **options), cavity.fit(factors, prior, compiled=True, **options)
 
 
-@pytest.mark.parametrize(
-    ("loss", "scheme", "storage"), [*itertools.product(LOSSES, SCHEMES, STORAGES), *RECENTRED], ids=repr
-)
+@pytest.mark.parametrize(("loss", "scheme", "storage"), CASES, ids=repr)
 def test_compiled_equals_plain(loss: Any, scheme: Any, storage: str) -> None:
     X, y, weights, prior = problem()
     for sites in ("own", "tied", "none"):
@@ -134,10 +146,7 @@ def test_compiled_equals_plain(loss: Any, scheme: Any, storage: str) -> None:
                 assert_same(plain, fast)
 
 
-@pytest.mark.parametrize(
-    ("scheme", "storage"), [(schemes.QuickLaplace(), "dense"), (schemes.VariationalQuadrature(), "csr")], ids=repr
-)
-@pytest.mark.parametrize("loss", OTHER_LOSSES, ids=repr)
+@pytest.mark.parametrize(("loss", "scheme", "storage"), OTHER_LOSSES, ids=repr)
 def test_compiled_equals_plain_for_the_other_losses(loss: Any, scheme: Any, storage: str) -> None:
     X, y, weights, prior = problem()
     targets = y + 1.0 if loss.targets == "counts" else y
@@ -154,19 +163,27 @@ def test_every_spread_of_the_star(scheme: Any, spread: Any) -> None:
     assert_same(*both(factors, prior, scheme=scheme(rule=Precision3(spread)), loops=1))
 
 
-@pytest.mark.parametrize("scheme", [*SCHEMES, schemes.RecentredQuadrature()], ids=repr)
-def test_refusals_and_dampings_agree_on_hard_data(scheme: Any) -> None:
-    """Unit-variance, correlated columns and a wide prior: where updates are refused, both refuse the same ones."""
+@pytest.mark.parametrize("scheme", [GAUSS, VARIATIONAL, RECENTRED], ids=repr)
+def test_refusals_agree_on_hard_data(scheme: Any) -> None:
+    """Correlated columns, noisy labels, a cost that is not convex: updates are refused, and both refuse the same ones.
+
+    No decision hangs on rounding: the plain engine makes the same ones from rows moved by a millionfold of it.
+    """
     rng = np.random.default_rng(1)
     common = rng.normal(size=(60, 1))
-    X = common + 0.1 * rng.normal(size=(60, 6))
-    y = np.where(common[:, 0] + 0.5 * rng.normal(size=60) > 0.0, 1.0, -1.0)
+    X = 0.3 * (common + 0.1 * rng.normal(size=(60, 6)))
+    y = np.where(common[:, 0] + 2.5 * rng.normal(size=60) > 0.0, 1.0, -1.0)
     prior = cavity.FactorialGaussian.from_moments(np.zeros(6), 1.0)
-    factors = cavity.LinearFactor.batches(losses.QuasiZeroOne(), X, y, 5)
-    plain, fast = both(factors, prior, scheme=scheme, loops=2)
-    assert plain.trace.refusals == fast.trace.refusals
-    assert plain.trace.dampings == fast.trace.dampings
-    assert gap(plain.mean, fast.mean) < 1e-7
+    moved = X * (1.0 + 1e-9 * rng.normal(size=X.shape))
+    for negative in ("keep", "skip"):
+        options = {"scheme": scheme, "loops": 2, "tol": 0.0, "negative": negative}
+        plain, fast = both(cavity.LinearFactor.batches(QUASI, X, y, 5), prior, **options)
+        near = cavity.fit(cavity.LinearFactor.batches(QUASI, moved, y, 5), prior, compiled=False, **options)
+        for other in (fast, near):
+            assert other.trace.refusals == plain.trace.refusals
+            assert other.trace.dampings == plain.trace.dampings
+        assert bool(plain.trace.refused) == (negative == "skip")
+        assert gap(plain.mean, fast.mean) < 1e-7
 
 
 @pytest.mark.parametrize(
@@ -210,21 +227,32 @@ def test_any_storage_gives_the_same_answer(variant: str, tmp_path: Any) -> None:
             "bool": base.astype(bool),
             "coo": csr.tocoo(),
         }[variant]
-    reference = cavity.fit(cavity.LinearFactor.batches(losses.Hinge(), base, y, 8), prior, compiled=False, loops=2)
-    result = cavity.fit(cavity.LinearFactor.batches(losses.Hinge(), X, y, 8), prior, compiled=True, loops=2)
+    reference, result = (
+        cavity.fit(cavity.LinearFactor.batches(losses.Hinge(), rows, y, 8), prior, "qla", compiled=compiled, loops=2)
+        for rows, compiled in ((base, False), (X, True))
+    )
     assert gap(reference.mean, result.mean) < PARITY
     assert gap(reference.variance, result.variance) < PARITY
 
 
-def test_data_are_left_as_they_were() -> None:
+def parts(data: Any) -> list[Any]:
+    """Copies of the arrays that hold a matrix."""
+    return [data.copy()] if isinstance(data, np.ndarray) else [a.copy() for a in (data.data, data.indices, data.indptr)]
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_data_are_left_as_they_were(storage: str) -> None:
     X, y, weights, prior = problem()
-    for storage in STORAGES.values():
-        data = storage(X)
-        before = data.copy()
-        factors = cavity.LinearFactor.batches(losses.Logistic(), data, y, BATCH, weights)
-        cavity.fit(factors, prior, compiled=True, loops=2)
-        assert abs(before - data).max() == 0.0
-        assert data.data.contiguous if storage is np.asarray else True
+    data = STORAGES[storage](X)
+    arrays = [data, y, weights, prior.mean, prior.precision]
+    before = [part for array in arrays for part in parts(array)]
+    factors = cavity.LinearFactor.batches(losses.Logistic(), data, y, BATCH, weights)
+    cavity.fit(factors, prior, compiled=True, loops=2)
+    after = [part for array in arrays for part in parts(array)]
+    assert [part.dtype for part in after] == [part.dtype for part in before]
+    assert [part.tobytes() for part in after] == [part.tobytes() for part in before]
+    assert all(part.flags.writeable for part in (y, weights))
+    assert data.flags.c_contiguous if storage == "dense" else data.has_canonical_format
 
 
 @pytest.mark.parametrize("storage", STORAGES)
@@ -255,8 +283,9 @@ def test_weight_zero_is_the_row_removed_and_a_batch_of_none_is_idle() -> None:
     kept = np.delete(np.arange(BATCH), 3)
     without = [cavity.LinearFactor(losses.Logistic(), X[kept], y[kept]), factors[1]]
     weighted, removed = cavity.fit(factors, prior, compiled=True), cavity.fit(without, prior, compiled=True)
-    assert np.array_equal(weighted.mean, removed.mean)
-    assert np.array_equal(weighted.variance, removed.variance)
+    # Not to the bit: rows are summed four at a time where all have weight one.
+    assert gap(weighted.mean, removed.mean) < PARITY
+    assert gap(weighted.variance, removed.variance) < PARITY
 
 
 @pytest.mark.parametrize("storage", STORAGES)
@@ -333,6 +362,7 @@ def test_a_single_pass_needs_no_memory_in_proportion_to_the_data() -> None:
 
 BOUNDS_CHECKED = textwrap.dedent(
     """
+    import sys
     import numpy as np
     from scipy import sparse
     import cavity
@@ -343,23 +373,32 @@ BOUNDS_CHECKED = textwrap.dedent(
     y = np.where(rng.random(23) < 0.5, 1.0, -1.0)
     w = rng.integers(0, 2, 23).astype(float)
     prior = cavity.FactorialGaussian.from_moments(np.zeros(6), 1.0)
-    for loss in (cavity.losses.Logistic(), cavity.losses.Hinge()):
-        for rows in (X, sparse.csr_array(X)):
-            for scheme in ("la", "qla", "gq", "vq", "rvq") if loss == cavity.losses.Hinge() else ("vq",):
-                for sites, loops in (("own", 2), ("tied", 2), ("none", 1)):
-                    for batch, weights in ((7, w), (1, None), (100, w)):
-                        factors = cavity.LinearFactor.batches(loss, rows, y, batch, weights)
-                        cavity.fit(factors, prior, scheme, sites=sites, loops=loops, compiled=True)
+    loss, rows = getattr(cavity.losses, sys.argv[1])(), X if sys.argv[2] == "dense" else sparse.csr_array(X)
+    for scheme in sys.argv[3:]:
+        for sites, loops in (("own", 2), ("tied", 2), ("none", 1)):
+            for batch, weights in ((7, w), (7, None), (1, None), (100, w)):
+                factors = cavity.LinearFactor.batches(loss, rows, y, batch, weights)
+                cavity.fit(factors, prior, scheme, sites=sites, loops=loops, compiled=True)
     print("within bounds")
     """
 )
+# The steps through rows, of which there are a few: of the logistic loss, of any loss, expansions, stars, and the passes
+# over sparse rows that store no sites. Each of them once; the rest of a kernel is the same for all.
+STEPS = (
+    ("Logistic", "dense", "qla", "vq"),
+    ("Hinge", "dense", "la"),
+    ("Hinge", "dense", "rvq"),
+    ("Hinge", "csr", "qla", "vq"),
+    ("Hinge", "csr", "gq"),
+)
 
 
-def test_kernels_stay_within_their_arrays(tmp_path: Any) -> None:
-    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", BOUNDS_CHECKED], env=environment, capture_output=True, text=True, timeout=600
-    )
+@pytest.mark.parametrize("steps", STEPS, ids=" ".join)
+def test_kernels_stay_within_their_arrays(steps: tuple[str, ...], tmp_path: Any) -> None:
+    """In a process of its own, which compiles for itself: Numba does not cache what checks bounds."""
+    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_OPT": "0"}
+    command = [sys.executable, "-c", BOUNDS_CHECKED, *steps]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "within bounds" in done.stdout
 
@@ -387,22 +426,27 @@ ITS_USE = textwrap.dedent(
     """
     import numpy as np, cavity
     from cavity.kernels._bridge import entry
-    from cavity.kernels._sweep import sweep
+    from cavity.kernels._single import single_taylor
+    from scipy.sparse import csr_array
     from {module} import {name}
 
     prior = cavity.FactorialGaussian.from_moments(np.zeros(3), 1.0)
-    batches = cavity.LinearFactor.batches({name}(), np.eye(3), np.array([1.0, -1.0, 1.0]), 2)
-    result = cavity.fit(batches, prior, "vq", compiled=True, loops=1)
-    plain = cavity.fit(batches, prior, "vq", compiled=False, loops=1)
+    batches = cavity.LinearFactor.batches({name}(), csr_array(np.eye(3)), np.array([1.0, -1.0, 1.0]), 2)
+    # Of all compiled entries the one that is compiled soonest.
+    result = cavity.fit(batches, prior, "qla", sites="none", compiled=True)
+    plain = cavity.fit(batches, prior, "qla", sites="none", compiled=False)
     assert np.allclose(result.mean, plain.mean, atol=1e-12), "stale"
-    stats = entry(sweep, {name}).stats
+    stats = entry(single_taylor, {name}).stats
     print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
     """
 )
 
 
 def test_the_cache_serves_losses_of_ones_own_and_notices_their_edits(tmp_path: Any) -> None:
-    """Second run: found. Edited: compiled anew. A module that is gone, or in the script itself: no harm done."""
+    """Second run: found. Edited: compiled anew. A module that is gone, or in the script itself: no harm done.
+
+    Six processes, for only a new one looks into the cache: more than ten seconds where the machine has other work.
+    """
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
 
     def python(code: str) -> list[str]:

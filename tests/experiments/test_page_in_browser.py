@@ -61,7 +61,7 @@ def seen(request, report, tmp_path_factory):
     (folder / "harness.html").write_text(HARNESS.format(width=request.param))
     command = [CHROMIUM, *FLAGS, f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000", "--dump-dom"]
     done = subprocess.run(
-        [*command, (folder / "harness.html").as_uri()], capture_output=True, text=True, timeout=60, check=True
+        [*command, (folder / "harness.html").as_uri()], capture_output=True, text=True, timeout=300, check=True
     )
     text = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
     assert text, done.stderr

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
@@ -62,7 +62,8 @@ def test_the_peak_is_never_worse_than_the_cavity_mean(loss, curvature, problem):
     rng, dim, cavity, beta = problem
     factor = linear(loss, rng, dim)
     height = objective(factor, cavity, beta)
-    assert height(Laplace(curvature).peak(factor, cavity, beta)) <= height(cavity.mean)
+    start = height(cavity.mean)
+    assert height(Laplace(curvature).peak(factor, cavity, beta)) <= start + ROUNDING * (1.0 + abs(start))
 
 
 @given(problems())
@@ -71,14 +72,16 @@ def test_the_peak_is_never_worse_for_a_cost_that_is_not_convex(problem):
     factor = CostFactor(wavy, dim)
     height, peak = objective(factor, cavity, beta), Laplace().peak(factor, cavity, beta)
     assert np.all(np.isfinite(peak))
-    assert height(peak) <= height(cavity.mean)
+    assert height(peak) <= height(cavity.mean) + ROUNDING * (1.0 + abs(height(cavity.mean)))
 
 
 @given(problems())
 def test_the_search_goes_down_where_it_can(problem):
     rng, dim, cavity, beta = problem
     factor = linear(Logistic(), rng, dim)
-    height = objective(factor, cavity, beta)
+    height, slope = objective(factor, cavity, beta), beta * factor.derivatives(cavity.mean).gradient
+    # What can be gained, to first order; next to nothing where all rows are far on their own side.
+    assume(slope**2 @ cavity.variance > ROUNDING * height(cavity.mean))
     assert height(Laplace().peak(factor, cavity, beta)) < height(cavity.mean)
 
 
