@@ -7,10 +7,16 @@ STAMP := $(VENV)/.installed
 CACHE := $(VENV)/numba-cache
 # Where `make reproduce` writes its report.
 OUT ?= report
+# What `make arithmetic` runs; everything if empty.
+TESTS ?=
 
-.PHONY: test reproduce bench setup lint types layers pytest clean
+.PHONY: test arithmetic reproduce bench setup lint types layers pytest clean
 
 test: lint types layers pytest
+
+# The tests under several arithmetic settings: what depends on rounding passes under some and fails under others.
+arithmetic: $(STAMP)
+	$(BIN)/python tools/arithmetic.py $(TESTS)
 
 reproduce: $(STAMP)
 	$(BIN)/cavity reproduce --out $(OUT)
