@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import stat
 import zipfile
 
 import numpy as np
@@ -292,7 +293,9 @@ def rewritten(data, **changes):
     """A well-formed archive with another note or other content."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         note, model = json.loads(archive.read("cavity.json")), archive.read("model.skops")
-    model = changes.pop("content", model)
+    if "content" in changes:
+        model = changes.pop("content")
+        note.update(size=len(model), sha256=hashlib.sha256(model).hexdigest())
     note = changes.pop("note", {**note, **changes})
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
@@ -314,16 +317,22 @@ def test_a_format_that_is_not_known_is_refused(content, path):
 
 def test_content_that_does_not_fit_its_digest_is_refused(content, path):
     data, _ = content
-    for changes in ({"content": b"something else"}, {"sha256": "0" * 64}, {"sha256": None}):
+    for changes in (
+        {"content": b"something else", "sha256": "0" * 64},
+        {"sha256": "0" * 64},
+        {"sha256": None},
+        {"size": 5},
+        {"size": None},
+    ):
         path.write_bytes(rewritten(data, **changes))
-        with pytest.raises(ValueError, match="does not fit its digest"):
+        with pytest.raises(ValueError, match="does not fit its size and digest"):
             load(path)
 
 
 @pytest.mark.parametrize("inner", [b"", b"something else", b"PK\x03\x04"], ids=["nothing", "text", "half a zip"])
 def test_content_that_fits_its_digest_and_is_no_model_is_refused(inner, content, path):
     data, _ = content
-    path.write_bytes(rewritten(data, content=inner, sha256=hashlib.sha256(inner).hexdigest()))
+    path.write_bytes(rewritten(data, content=inner))
     with pytest.raises(ValueError, match=r"damaged|not a model"):
         load(path)
 
@@ -354,7 +363,7 @@ def test_absent_files_and_folders_give_the_errors_of_the_system(tmp_path):
 # Whole or not at all.
 
 
-@pytest.mark.parametrize("what", ["dump", "write", "replace"])
+@pytest.mark.parametrize("what", ["dump", "write", "sync", "replace"])
 def test_a_failure_leaves_the_old_file_and_nothing_else(what, path, monkeypatch):
     X, y = two_classes()
     save(classifier().fit(X, y), path)
@@ -366,6 +375,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(what, path, monkeypatch)
     target = {
         "dump": lambda: monkeypatch.setattr(_persistence._skops(), "dumps", fail),
         "write": lambda: monkeypatch.setattr(zipfile.ZipFile, "writestr", fail),
+        "sync": lambda: monkeypatch.setattr(os, "fsync", fail),
         "replace": lambda: monkeypatch.setattr(_persistence.Path, "replace", fail),
     }
     target[what]()
@@ -384,6 +394,53 @@ def test_a_file_is_replaced_and_readable_as_any_other(path, tmp_path):
     other = tmp_path / "other"
     other.write_bytes(b"")
     assert path.stat().st_mode == other.stat().st_mode
+
+
+def test_a_new_file_has_the_mode_of_the_process_and_an_old_one_keeps_its_own(path):
+    before = os.umask(0o027)
+    try:
+        save(classifier(), path)
+        assert path.stat().st_mode & 0o777 == 0o640
+        for mode in (0o600, 0o444, 0o666):
+            path.chmod(mode)
+            save(classifier(prior_variance=3.0), path)
+            assert path.stat().st_mode & 0o777 == mode
+            assert load(path).prior_variance == 3.0
+    finally:
+        os.umask(before)
+
+
+def test_a_link_stays_and_its_target_is_written(tmp_path):
+    folder, link = tmp_path / "models", tmp_path / "current"
+    folder.mkdir()
+    link.symlink_to("models/first")
+    for variance in (2.0, 3.0):  # a target that is not there yet, and one that is
+        save(classifier(prior_variance=variance), link)
+        assert link.is_symlink()
+        assert load(folder / "first").prior_variance == variance
+    assert os.listdir(folder) == ["first"]
+    assert sorted(os.listdir(tmp_path)) == ["current", "models"]
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name_and_the_name_after(path, monkeypatch):
+    events, sync, replace = [], os.fsync, _persistence.Path.replace
+
+    def note_sync(number):
+        events.append("folder" if stat.S_ISDIR(os.fstat(number).st_mode) else "file")
+        sync(number)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(_persistence.Path, "replace", lambda *a: events.append("name") or replace(*a))
+    save(classifier(), path)
+    assert events == ["file", "name", "folder"]
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with pytest.raises(OSError, match="not a regular file"):
+        save(classifier(), fifo)
+    assert stat.S_ISFIFO(fifo.stat().st_mode)
 
 
 def test_without_skops_the_error_says_what_to_install(path, monkeypatch):

@@ -1,29 +1,36 @@
 """Files that keep a model, in a form that cannot run code when it is opened.
 
-A file is a zip archive of two members: the model as skops writes it, and a note of the library's version and of the
-model's digest, looked at before the model is read.
+A file is a zip archive of two members: a note of the library's version and of the model's size and digest, looked at
+before the model is read, and the model as skops writes it, not compressed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 import os
 import secrets
+import stat
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from cavity import losses, quadrature, schedules, schemes
 from cavity._version import __version__
+from cavity.estimators._archive import check_model_archive, opened, without_compression
 
 _FORMAT = 1
-_MODEL, _NOTE = "model.skops", "cavity.json"
+_NOTE, _MODEL = "cavity.json", "model.skops"
+# Bytes; a note has about 200.
+_LONGEST_NOTE = 4096
 
 
 def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
@@ -34,7 +41,7 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
     model
         An `EPClassifier`, an `EPRegressor`, or a scikit-learn pipeline that holds one.
     path
-        Where to; an existing file is replaced.
+        Where to. An existing file is replaced and keeps its mode; a link is followed.
 
     Raises
     ------
@@ -45,23 +52,61 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
     """
     if not isinstance(model, BaseEstimator):
         raise TypeError(f"model must be an estimator, got {type(model).__name__}")
-    content = _skops().dumps(model)
+    content = without_compression(_skops().dumps(model))
+    check_model_archive(content)
     note = {
         "format": _FORMAT,
         "cavity": __version__,
         "model": type(model).__name__,
+        "size": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
     }
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".cavity.{secrets.token_hex(8)}")
     try:
-        with zipfile.ZipFile(temporary, "x") as archive:
-            archive.writestr(_NOTE, json.dumps(note, indent=2))
-            archive.writestr(_MODEL, content)
+        with _created(temporary, _mode_of(target)) as file:
+            with zipfile.ZipFile(file, "w") as archive:
+                archive.writestr(_NOTE, json.dumps(note, indent=2))
+                archive.writestr(_MODEL, content)
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    _sync_folder(target.parent)
+
+
+def _mode_of(target: Path) -> int | None:
+    """Permissions of a file that is to be replaced; None where there is none yet."""
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(f"{target} is a directory; name a file in it")
+    if not stat.S_ISREG(mode):
+        raise OSError(f"{target} is not a regular file, and cannot be replaced by a model")
+    return stat.S_IMODE(mode)
+
+
+def _created(path: Path, mode: int | None) -> Any:
+    """Open a new file for writing, with this mode or, for None, the one that the process gives to new files."""
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
+    file = os.fdopen(os.open(path, flags, 0o666 if mode is None else 0o600), "wb")
+    if mode is not None:
+        path.chmod(mode)
+    return file
+
+
+def _sync_folder(folder: Path) -> None:
+    """Let the new name of a file outlive a loss of power, where the system can do that for a folder."""
+    with contextlib.suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
 
 
 def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> Any:
@@ -70,7 +115,7 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> Any:
     Parameters
     ----------
     path
-        The file.
+        The file. Reading takes memory in proportion to its size, whatever is in it.
     trusted
         Names of types beyond those of numpy, scipy, scikit-learn and cavity that the file may hold, such as a loss of
         your own, ``"my_package.MyLoss"``.
@@ -83,44 +128,85 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> Any:
     Raises
     ------
     ValueError
-        If the file is not one of ours, is damaged or truncated, comes from a newer format, or holds types that were
-        not trusted; nothing of it has been run then.
+        If the file is not one of ours, is damaged or truncated, comes from a newer format, holds types that were not
+        trusted, or holds a model whose parts do not fit each other; nothing of it has been run then.
     """
-    content, skops = _checked_content(Path(path)), _skops()
-    try:
+    note, content = _checked_content(Path(path))
+    skops = _skops()
+    with _blaming(f"{path} is damaged, or not a model"):
+        check_model_archive(content)
         held = set(skops.get_untrusted_types(data=content))
-    except Exception as error:
-        raise ValueError(f"{path} is damaged, or not a model: {error}") from error
     strange = sorted(held - _known_types() - set(trusted))
     if strange:
         raise ValueError(
             f"{path} holds types that are not trusted: {', '.join(strange)}; if you know them to be harmless, pass "
             f"trusted={strange}"
         )
-    return skops.loads(content, trusted=sorted(_known_types() | set(trusted)))
+    with _blaming(f"{path} holds a model that is not consistent"):
+        model = skops.loads(content, trusted=sorted(_known_types() | set(trusted)))
+        if not isinstance(model, BaseEstimator) or type(model).__name__ != note.get("model"):
+            raise ValueError(f"its note speaks of {note.get('model')!r}, but it holds a {type(model).__name__}")
+        _check_parts(model)
+    return model
 
 
-def _checked_content(path: Path) -> bytes:
-    """Return the model's bytes after their note was found to fit them."""
+@contextlib.contextmanager
+def _blaming(what: str) -> Iterator[None]:
+    """Turn whatever others raise on a file that was damaged or forged into a ValueError."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        detail = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ValueError(f"{what}: {detail}; take another copy") from error
+
+
+def _check_parts(model: BaseEstimator) -> None:
+    """Let every estimator that a model holds check its state, and look at the indices of every sparse matrix."""
+    seen: set[int] = set()
+    waiting: list[Any] = [model]
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, BaseEstimator):
+            part.get_params(deep=False)  # fails where a parameter is missing
+            getattr(part, "_check_state", lambda: None)()
+            waiting.extend(vars(part).values())
+        elif isinstance(part, dict):
+            waiting.extend(part.values())
+        elif isinstance(part, list | tuple | set):
+            waiting.extend(part)
+        elif isinstance(part, np.ndarray) and part.dtype == object:
+            waiting.extend(part.flat)
+        elif sparse.issparse(part) and part.format in ("csr", "csc", "bsr"):
+            part.check_format(full_check=True)
+
+
+def _checked_content(path: Path) -> tuple[dict[str, Any], bytes]:
+    """Return the note, and the model's bytes after the note was found to fit them."""
     data = path.read_bytes()
     if not data.startswith(b"PK"):
         kind = "a pickle, which can run code when it is opened" if data.startswith(b"\x80") else "something else"
         raise ValueError(f"{path} is not a model written by cavity.save but {kind}; it was not read")
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            note, content = json.loads(archive.read(_NOTE)), archive.read(_MODEL)
-    except KeyError as error:
-        raise ValueError(f"{path} is a zip archive, but not one written by cavity.save: {error.args[0]}") from error
-    except Exception as error:  # what zipfile and its decompressors raise on damage is not limited to their own errors
-        raise ValueError(f"{path} is damaged or truncated: {error}; take another copy") from error
+    with _blaming(f"{path} is damaged or truncated"), zipfile.ZipFile(io.BytesIO(data)) as archive:
+        names = archive.namelist()
+    if names != [_NOTE, _MODEL]:
+        raise ValueError(f"{path} is a zip archive, but not one written by cavity.save: it has the members {names[:5]}")
+    with _blaming(f"{path} is damaged or truncated"), opened(data) as archive:
+        if archive.getinfo(_NOTE).file_size > _LONGEST_NOTE:
+            raise ValueError(f"its note has more than {_LONGEST_NOTE} bytes")
+        note, content = json.loads(archive.read(_NOTE)), archive.read(_MODEL)
     if not isinstance(note, dict) or note.get("format") != _FORMAT:
         version = note.get("cavity", "unknown") if isinstance(note, dict) else "unknown"
         raise ValueError(
             f"{path} was written by cavity {version} in a format that cavity {__version__} does not know; update cavity"
         )
-    if hashlib.sha256(content).hexdigest() != note.get("sha256"):
-        raise ValueError(f"{path} is damaged: its content does not fit its digest; take another copy")
-    return content
+    if (note.get("size"), note.get("sha256")) != (len(content), hashlib.sha256(content).hexdigest()):
+        raise ValueError(f"{path} is damaged: its content does not fit its size and digest; take another copy")
+    return note, content
 
 
 def _known_types() -> set[str]:

@@ -1,0 +1,97 @@
+"""Zip archives whose members are not compressed, checked before anything in them is read.
+
+What is stored as it is cannot grow when it is read: the sizes in an archive's directory add up to no more than the
+archive has bytes, and arrays are as long as their headers say. A model in such an archive takes memory in proportion to
+its file, whatever the file claims.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from zipfile import ZIP_STORED, ZipFile
+
+import numpy as np
+
+_SCHEMA = "schema.json"
+
+
+def without_compression(content: bytes) -> bytes:
+    """Return the archive with every member stored as it is, those of the sparse matrices in it included."""
+    out = io.BytesIO()
+    with ZipFile(io.BytesIO(content)) as archive, ZipFile(out, "w", ZIP_STORED) as plain:
+        for name in archive.namelist():
+            member = archive.read(name)
+            plain.writestr(name, without_compression(member) if name.endswith(".npz") else member)
+    return out.getvalue()
+
+
+@contextmanager
+def opened(data: bytes) -> Iterator[ZipFile]:
+    """Open an archive, after its directory was found to promise no more bytes than there are."""
+    with ZipFile(io.BytesIO(data)) as archive:
+        members = archive.infolist()
+        for info in members:
+            if info.compress_type != ZIP_STORED or info.file_size != info.compress_size:
+                raise ValueError(f"its member {info.filename} is compressed, which cavity.save never does")
+        promised = sum(info.file_size for info in members)
+        if promised > len(data):
+            raise ValueError(f"its members have {promised} bytes together, but the archive only {len(data)}")
+        if len({info.filename for info in members}) != len(members):
+            raise ValueError("two of its members have the same name")
+        yield archive
+
+
+def check_model_archive(content: bytes) -> None:
+    """Check the archive of a model as skops writes it: sizes, arrays, and who refers to which member."""
+    with opened(content) as archive:
+        _count_nodes(json.loads(archive.read(_SCHEMA)), {}, {})
+        for name in archive.namelist():
+            if name.endswith(".npz"):
+                _check_matrix(archive.read(name))
+            elif name.endswith(".npy"):
+                _check_array(name, archive.read(name))
+
+
+def _check_matrix(data: bytes) -> None:
+    with opened(data) as archive:
+        for name in archive.namelist():
+            _check_array(name, archive.read(name))
+
+
+def _check_array(name: str, data: bytes) -> None:
+    """Check that an array has the bytes that its header promises: NumPy allocates them before it reads."""
+    stream = io.BytesIO(data)
+    version = np.lib.format.read_magic(stream)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if read is None:
+        raise ValueError(f"the array {name} is in a version of NumPy's format that cavity does not read: {version}")
+    shape, _, dtype = read(stream)
+    left, size = len(data) - stream.tell(), math.prod(shape)
+    if size * dtype.itemsize != left or (size and not dtype.itemsize):
+        raise ValueError(f"the array {name} of shape {shape} and dtype {dtype} has {left} bytes")
+
+
+def _count_nodes(state: Any, sizes: dict[Any, int], readers: dict[Any, Any]) -> int:
+    """Count the nodes of a schema, and refuse one that stands for more than it writes down.
+
+    skops reads a node whose ``__id__`` it has seen as the one seen before. In a file of its own both are written out;
+    in a forged one a few bytes could refer to a large node, over and over, and many nodes could read one large member.
+    """
+    if isinstance(state, list):
+        return sum(_count_nodes(part, sizes, readers) for part in state)
+    if not isinstance(state, dict):
+        return 0
+    count = sum(_count_nodes(part, sizes, readers) for part in state.values())
+    if "__loader__" not in state:
+        return count
+    own, count = state.get("__id__") or id(state), count + 1
+    if sizes.setdefault(own, count) != count:
+        raise ValueError(f"two nodes of its schema have the id {own}, but not the same content")
+    if "file" in state and readers.setdefault(state["file"], own) != own:
+        raise ValueError(f"two nodes of its schema read the member {state['file']}")
+    return count
