@@ -27,6 +27,7 @@ from cavity.engine import (
 from cavity.factors import LinearBatches
 from cavity.gaussian import FactorialGaussian
 from cavity.kernels import _schemes as compiled
+from cavity.kernels._border import check_rows, check_visits
 from cavity.kernels._bridge import entry
 from cavity.kernels._exact import ExactProjection as CompiledProjection
 from cavity.kernels._single import posterior_and_scratch, read_posterior, single_star, single_taylor
@@ -118,9 +119,10 @@ class LinearRun:
     def __init__(self, factors: LinearBatches, prior: FactorialGaussian, scheme: object, settings: Settings) -> None:
         self.factors, self.prior, self.settings = factors, prior, settings
         self.scheme: Any = lower(scheme)
-        self.data, self.width, self.entries = _lower_data(factors)
         self.weights = readonly(np.empty(0) if factors.weights is None else np.ascontiguousarray(factors.weights))
         self.targets = readonly(np.ascontiguousarray(factors.targets))
+        check_rows(factors.X, self.targets, self.weights, factors.cuts, prior.dim)
+        self.data, self.width, self.entries = _lower_data(factors)
         self.rows = int(np.max(np.diff(factors.cuts)))
         self.beta = settings.temperature.beta(0)
         self.ledger = Ledger()
@@ -178,6 +180,7 @@ class LinearRun:
         self._renew()
         s = self.settings
         visits, following = visits_with_next(s, len(self.factors), loop)
+        check_visits(visits, following, len(self.factors))
         outcomes = np.zeros(visits.size, dtype=np.int8)
         options = Options(beta, s.power, self.guard.damping, POLICIES[s.negative], self.guard.retries)
         if self.guard.is_on and self.guard.begin_loop(beta, self.prior.mean, self.posterior.mean):

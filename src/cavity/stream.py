@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity.gaussian import FactorialGaussian
+from cavity.kernels._border import check_rows
 from cavity.kernels._bridge import entry
 from cavity.kernels._store import NONE, Store
 from cavity.kernels._sweep import DenseData, Options, SparseData, State, sweep
@@ -27,7 +28,7 @@ _NO_WEIGHTS = readonly(np.empty(0))
 
 
 class Stream:
-    """Working memory of a posterior in a stream. `take` trusts its input: finite, of the right width and kind.
+    """Working memory of a posterior in a stream. `take` trusts that its input is finite and of the right kind.
 
     Parameters
     ----------
@@ -94,8 +95,11 @@ class Stream:
         n, d = X.shape
         cuts, visits, following, outcomes = self._plan(n, batch_size)
         is_sparse = sparse.issparse(X)
+        y = readonly(np.ascontiguousarray(targets))
+        w = _NO_WEIGHTS if weights is None else readonly(np.ascontiguousarray(weights))
+        check_rows(X, y, w, cuts, self._state.records.shape[0])
         if is_sparse:
-            entries = int(np.max(np.diff(X.indptr[cuts])))
+            entries = int(np.max(np.diff(X.indptr[cuts]), initial=0))
             data: Any = SparseData(readonly(X.data), readonly(X.indices), readonly(X.indptr))
             work = self._work(is_sparse, min(d, entries), min(n, batch_size), entries)
         else:
@@ -105,8 +109,8 @@ class Stream:
             self._loss,
             self._scheme,
             data,
-            readonly(np.ascontiguousarray(targets)),
-            _NO_WEIGHTS if weights is None else readonly(np.ascontiguousarray(weights)),
+            y,
+            w,
             cuts,
             self._state,
             self._store,

@@ -1,6 +1,7 @@
 """Factors: what a scheme may ask of one term of the cost."""
 
 from cavity.factors._cost import CostFactor
+from cavity.factors._csr import check_compressed, check_csr
 from cavity.factors._linear import LinearBatches, LinearFactor, canonical, checked_batch_size
 from cavity.factors._protocol import Curvature, Derivatives, Factor, StarCosts
 
@@ -13,5 +14,7 @@ __all__ = [
     "LinearFactor",
     "StarCosts",
     "canonical",
+    "check_compressed",
+    "check_csr",
     "checked_batch_size",
 ]

@@ -12,6 +12,7 @@ from scipy import sparse
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from cavity._checks import whole_number
+from cavity.factors._csr import check_csr
 from cavity.factors._protocol import Curvature, Derivatives, FloatArray, StarCosts
 from cavity.factors._rows import Rows, touched_rows
 from cavity.losses import Loss
@@ -284,6 +285,10 @@ def checked_data(
 
 def canonical(X: Any) -> Any:
     """CSR with sorted indices, no duplicates and no stored zeros; a copy only where something is to be mended."""
+    check_csr(X)
+    if X.format != "csr":
+        X = X.tocsr()
+        check_csr(X)
     X = sparse.csr_array(X)
     if not X.has_canonical_format or np.count_nonzero(X.data) < X.nnz:
         X = X.copy()

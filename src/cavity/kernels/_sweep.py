@@ -91,7 +91,7 @@ def mark_touched(X: Any, weights: Any, touched: Any) -> None:
     n, d = X.shape
     missing = 0
     for j in range(d):
-        touched[j] = weights[0] > 0.0 and X[0, j] != 0.0
+        touched[j] = n > 0 and weights[0] > 0.0 and X[0, j] != 0.0
         missing += not touched[j]
     i = 1
     while missing and i < n:
