@@ -1,22 +1,32 @@
 """What several test files share: components, random problems, and comparisons."""
 
-from functools import partial
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 
 import cavity
 from cavity import CostFactor, FactorialGaussian, LinearFactor
 from cavity.losses import Hinge, Logistic, QuasiZeroOne
 from cavity.schemes import QuickLaplace
 
-# The plain engine, whatever the factors: compiled loops are proved equal to it elsewhere.
-fit = partial(cavity.fit, compiled=False)
-
 SIGN_LOSSES = (Logistic(), Hinge(), QuasiZeroOne())
+
+
+def quietly(function, *args, **kwargs):
+    """Call, where the test looks at the status itself or does not care: nobody needs to be warned of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return function(*args, **kwargs)
+
+
+def fit(*args, **kwargs):
+    """Run the plain engine, whatever the factors: compiled loops are proved equal to it elsewhere."""
+    return quietly(cavity.fit, *args, **{"compiled": False, **kwargs})
 
 
 def all_components(module):

@@ -30,6 +30,9 @@ from cavity import FactorialGaussian, LinearFactor, losses
 from cavity.schemes import ExactProjection
 from cavity.testing import check_scheme
 
+# Runs of few loops, compared with each other: that they have not converged is no news.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
 EXACT = 1e-9
 INTEGRATED = 1e-6
 PARITY = 1e-10

@@ -37,6 +37,9 @@ from fuzz_cases import (
     total_cost,
 )
 
+# Runs of few loops, compared with each other: that they have not converged is no news.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
 # What may be refused outright, and in which words.
 NAN_AT_START = r"factor \d+ returns NaN at the prior mean"
 NEEDS_ROWS = "scheme='exact' needs a LinearFactor"

@@ -9,6 +9,9 @@ from cavity.engine import Guard, Settings, prior_cost
 from cavity.result import Refusal, Status
 from cavity.schedules import resolve_beta, resolve_order
 
+# Runs of few loops, compared with each other: that they have not converged is no news.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
 PARITY = 1e-10
 
 

@@ -19,6 +19,9 @@ from cases import Asymmetric
 from cavity import losses, schemes
 from cavity.quadrature import MonteCarlo, Precision3
 
+# Runs of few loops, compared with each other: that they have not converged is no news.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
 PARITY = 1e-10
 ROWS, WIDTH, BATCH = 57, 9, 10
 

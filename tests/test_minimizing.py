@@ -1,12 +1,17 @@
 """`cavity.minimize`: the lowest point, whatever the costs are, and an honest word about it."""
 
+import warnings
+from typing import Any, NamedTuple
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
+from sklearn.exceptions import ConvergenceWarning
 
 import cavity
+from cases import quietly
 from cavity import CostFactor, FactorError, FactorialGaussian, LinearFactor, losses
 from cavity.experiments import solvers
 from cavity.minimizing import Ending
@@ -15,6 +20,17 @@ from cavity.result import RunError
 VARIANCE = 25.0
 # Sums of the same numbers in another order.
 ROUNDING = 1e-12
+# What is refused whatever the factors.
+WRONG_OPTIONS = [
+    *(({"loops": wrong}, "loops must be a whole number of at least 1") for wrong in (0, 2.5, np.inf, "3", True)),
+    *(({"tol": wrong}, r"tol must lie in \[0, 1\)") for wrong in (-1.0, 1.0, np.nan, np.inf, None, "x")),
+    *(({"beta": wrong}, "beta must be") for wrong in ((1.0, -1.0), "hot", [], [[1.0]], np.nan, True)),
+    *(({"damping": wrong}, r"damping must lie in \(0, 1\]") for wrong in (0.0, -5, 2.0, np.nan, None, "a")),
+    *(({"order": wrong}, "order must") for wrong in ("backwards", "nonsense", None, 3, [7], [])),
+    *(({"seed": wrong}, "seed must be a whole number of at least 0") for wrong in (-1, 0.5, None, "x")),
+    ({"polishing": "no"}, "polishing must be True or False"),
+    ({"scheme": "nothing"}, "scheme must be one of"),
+]
 KINDS = [losses.Logistic(), losses.QuasiZeroOne(1e-3), losses.Absolute(0.1), losses.Huber(), losses.Poisson()]
 
 
@@ -71,7 +87,7 @@ def test_ends_finite_and_no_higher_than_the_prior_mean(seed, rows, columns, loss
     targets = y.get(loss.targets, 10.0 ** rng.uniform(-3.0, 3.0) * rng.standard_normal(rows))
     prior = FactorialGaussian.from_moments(rng.standard_normal(columns), 10.0 ** rng.uniform(-6.0, 6.0, columns))
     for factors in (LinearFactor.batches(loss, X, targets, 7), boxes(loss, X, targets)):
-        found = cavity.minimize(factors, prior)
+        found = quietly(cavity.minimize, factors, prior)
         assert np.all(np.isfinite(found.point))
         assert np.isfinite(found.cost)
         assert found.cost <= found.costs[0]
@@ -178,12 +194,17 @@ def test_evaluations_are_those_of_the_black_boxes():
     ids=["falls", "falls at once", "nan", "infinite", "infinite everywhere", "flat"],
 )
 def test_status_is_honest_and_the_point_finite(cost, status):
-    found = cavity.minimize([CostFactor(cost, 2)], FactorialGaussian.from_moments(np.zeros(2), 1.0))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = cavity.minimize([CostFactor(cost, 2)], FactorialGaussian.from_moments(np.zeros(2), 1.0))
     assert found.status is status
     assert np.all(np.isfinite(found.point))
     if status is Ending.CONVERGED:
         assert found.raise_for_status() is found
+        assert not told
     else:
+        assert [(w.category, w.filename) for w in told] == [(ConvergenceWarning, __file__)]
+        assert str(told[0].message) == f"cavity.minimize ended with {status.name}: {status.value}"
         with pytest.raises(RunError, match=found.status.value[:20]):
             found.raise_for_status()
 
@@ -207,12 +228,7 @@ def test_a_cost_that_breaks_off_says_which_and_where():
         ({"prior": wide(3)}, "2 coordinates, but the prior has 3"),
         ({"prior": FactorialGaussian.uniform(2)}, "prior must be proper"),
         ({"scheme": "exact"}, "needs a LinearFactor.*got CostFactor"),
-        ({"scheme": "nothing"}, "scheme must be one of"),
-        ({"loops": 0}, "loops must be a whole number of at least 1, got 0"),
-        ({"tol": -1.0}, "tol must lie in"),
-        ({"beta": (1.0, -1.0)}, "beta must be positive"),
-        ({"damping": 0.0}, "damping must lie in"),
-        ({"order": "backwards"}, "order must be"),
+        *WRONG_OPTIONS,
         ({"factors": [CostFactor(lambda t: np.nan, 2)]}, "factor 0 returns NaN at the prior mean"),
         (
             {"factors": LinearFactor.batches(losses.Hinge(), np.ones((2, 3)), [1.0, -1.0], 1)},
@@ -224,3 +240,38 @@ def test_wrong_input_is_refused(options, words):
     arguments = {"factors": [CostFactor(lambda t: 0.0, 2)], "prior": wide(2), **options}
     with pytest.raises(ValueError, match=words):
         cavity.minimize(arguments.pop("factors"), arguments.pop("prior"), **arguments)
+
+
+@pytest.mark.parametrize(("options", "words"), WRONG_OPTIONS)
+def test_linear_factors_refuse_the_same(options, words):
+    X, y = signs()
+    for factors in (LinearFactor.batches(losses.Hinge(), X, y, 20), list(LinearFactor.batches(losses.Hinge(), X, y))):
+        with pytest.raises(ValueError, match=f"{words}.*, got"):
+            cavity.minimize(factors, wide(4), **options)
+
+
+class Breaking(NamedTuple):
+    """Half squares, unless a prediction is too large."""
+
+    limit: float = 5.0
+
+    @property
+    def targets(self) -> str:
+        return "reals"
+
+    def value(self, y: Any, z: Any) -> Any:
+        return self.derivatives(y, z)[0]
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
+        if np.any(np.abs(z) > self.limit):
+            raise OverflowError("too far out")
+        return 0.5 * (y - z) ** 2, z - y, 1.0 + 0.0 * z
+
+
+def test_a_linear_loss_that_raises_is_told_as_a_factors_error():
+    X, _ = signs()
+    factors = LinearFactor.batches(Breaking(), X, 100.0 * X[:, 0], 10)
+    with pytest.raises(FactorError, match="one of the factors raised OverflowError: too far out"):
+        cavity.minimize(factors, wide(4))
+    with pytest.raises(FactorError, match="factor 0 raised OverflowError: too far out"):
+        cavity.minimize(factors, wide(4, mean=100.0))

@@ -9,6 +9,9 @@ from cavity import LinearFactor, datasets
 from cavity.losses import Hinge, Logistic
 from cavity.schemes import GaussQuadrature, Laplace, QuickLaplace, VariationalQuadrature
 
+# Runs of few loops, compared with each other: that they have not converged is no news.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
 MATCH = 0.01
 VARIANCE = 25.0
 

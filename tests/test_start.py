@@ -9,6 +9,9 @@ from cases import logistic_factors, random_rows, random_signs, standard_prior
 from cavity import CostFactor, FactorialGaussian, LinearFactor, Status
 from cavity.losses import Logistic
 
+# Runs of few loops, compared with each other: that they have not converged is no news.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
 PARITY = 1e-10
 STORAGES = {"dense": np.asarray, "csr": sparse.csr_array}
 storages = pytest.mark.parametrize("storage", STORAGES)

@@ -8,6 +8,9 @@ from cases import gaussian_cost, standard_prior
 from cavity import LinearFactor, datasets, fit, losses
 from cavity.mode import find_mode, near_mode
 
+# Runs of few loops, compared with each other: that they have not converged is no news.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
 PARITY = 1e-10
 
 

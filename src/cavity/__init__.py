@@ -13,6 +13,7 @@ from cavity.minimizing import Minimum, minimize
 from cavity.result import Result, Status
 
 if TYPE_CHECKING:
+    from cavity import datasets
     from cavity.estimators import EPClassifier, EPRegressor, load, save
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Status",
     "Update",
     "__version__",
+    "datasets",
     "fit",
     "load",
     "losses",
@@ -44,4 +46,10 @@ def __getattr__(name: str) -> Any:
     # scikit-learn and Numba are loaded when they are first needed: importing cavity stays quick.
     if name in _ESTIMATORS:
         return getattr(import_module("cavity.estimators"), name)
+    if name == "datasets":
+        return import_module("cavity.datasets")
     raise AttributeError(f"module 'cavity' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -11,19 +11,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cavity import schedules, schemes
+from cavity._checks import flag, nonnegative_number, number_between, one_of, positive_number, shown, whole_number
 from cavity.engine import FactorError, Negative, Settings, SiteMode, Update, run
-from cavity.factors import Factor, LinearBatches, LinearFactor
+from cavity.factors import Factor, LinearBatches
 from cavity.gaussian import FactorialGaussian
 from cavity.mode import BatchSites, Mode, gaussians, near_mode, sites_at
+from cavity.problem import are_linear, check_batches, check_factors, check_problem, check_start, stacked, untouched
 from cavity.progress import ProgressBar
-from cavity.result import Ledger, Result
+from cavity.result import Result, warn_of
 from cavity.schedules import Order, Temperature
 from cavity.schemes._protocol import Scheme
 
 _DEFAULT_LOOPS = 20
-_NAN_AT_START = (
-    "factor {} returns NaN at the prior mean; its cost must be a number there, so mend the cost or move the prior"
-)
 
 
 def fit(
@@ -111,6 +110,11 @@ def fit(
     FactorError
         If a factor raises; its index and the state before it are in the error.
 
+    Warns
+    -----
+    ConvergenceWarning
+        Scikit-learn's, if the status is not a success; the result is returned all the same.
+
     Examples
     --------
     >>> import numpy as np, cavity
@@ -120,36 +124,50 @@ def fit(
     >>> result.mean.round(6), result.status.name
     (array([1.333333, 1.333333]), 'CONVERGED')
     """
-    chosen = schemes.resolve(scheme)
+    check_problem(factors, prior)
     settings = make_settings(loops, sites, beta, power, damping, order, seed, negative, tol, len(factors), safeguards)
-    if not prior.is_proper:
-        raise ValueError(
-            "prior must be proper, with a positive finite variance everywhere; "
-            "build it with FactorialGaussian.from_moments(mean, variance)"
-        )
-    reason = "" if compiled is False else _why_plain(factors, chosen, settings, callback)
-    if compiled and reason:
+    options: Any = {"start": start, "callback": callback, "progress": progress, "compiled": compiled}
+    result = run_checked(factors, prior, schemes.resolve(scheme), settings, **options)
+    if not result.status.is_success:
+        warn_of(result.status, "cavity.fit")
+    return result
+
+
+def run_checked(
+    factors: Sequence[Factor],
+    prior: FactorialGaussian,
+    scheme: Scheme,
+    settings: Settings,
+    *,
+    start: Sequence[FactorialGaussian] | Literal["mode"] | Mode | None = None,
+    callback: Callable[[Update], object] | None = None,
+    progress: bool = False,
+    compiled: bool | None = None,
+) -> Result:
+    """Run EP as `fit` does, with settings that were checked before, and without a warning about its status."""
+    if callback is not None and not callable(callback):
+        raise ValueError(f"callback must be a function of an Update, or None, got {shown(callback)}")
+    visible, insists = flag("progress", progress), compiled is not None and flag("compiled", compiled)
+    reason = _why_plain(factors, scheme, settings, callback) if compiled is None or insists else "as asked"
+    if insists and reason:
         raise ValueError(f"compiled=True is not possible: {reason}; leave compiled out for the plain engine")
     sites_to_start: Any = start
     if isinstance(start, str | Mode):
         sites_to_start = _sites_at_mode(start, factors, prior, settings)
     elif start is not None:
-        _check_start(start, len(factors), settings)
-    failure: Exception | None = None
-    with ProgressBar(settings.loops * len(settings.order.visits(len(factors), 0)), progress) as bar:
-        if compiled is not False and not reason:
+        check_start(start, len(factors), settings)
+    with ProgressBar(settings.loops * len(settings.order.visits(len(factors), 0)), visible) as bar:
+        if not reason:
             linear = import_module("cavity.linear")
-            batches = _stacked(factors)
-            _check_batches(batches, prior)
+            batches = stacked(factors)
+            check_batches(batches, prior)
             try:
-                return linear.run(batches, prior, chosen, settings, bar.after_loop, sites_to_start)  # type: ignore[no-any-return]
+                return linear.run(batches, prior, scheme, settings, bar.after_loop, sites_to_start)  # type: ignore[no-any-return]
             except linear.NotCompilableError as error:
-                if compiled:
+                if insists:
                     raise
-                warnings.warn(f"{error}; running the plain engine, which is slower", UserWarning, stacklevel=2)
-            except Exception as error:  # of the loss: the plain engine goes the same way and tells of which factor
-                failure = error
-        _check_factors(factors, prior, chosen)
+                warnings.warn(f"{error}; running the plain engine, which is slower", UserWarning, stacklevel=3)
+        check_factors(factors, prior, scheme)
 
         def after_visit(update: Update) -> None:
             bar.after_visit(update.loop)
@@ -157,18 +175,15 @@ def fit(
                 callback(update)
 
         if isinstance(start, str | Mode):
-            sites_to_start = gaussians(_stacked(factors), sites_to_start)
-        result = run(factors, prior, chosen, settings, after_visit, sites_to_start)
-    if failure is not None:
-        raise failure
-    return result
+            sites_to_start = gaussians(stacked(factors), sites_to_start)
+        return run(factors, prior, scheme, settings, after_visit, sites_to_start)
 
 
 def _why_plain(
     factors: Sequence[Factor], scheme: Scheme, settings: Settings, callback: Callable[[Update], object] | None
 ) -> str:
     """Say why compiled loops cannot serve this run; empty if they can."""
-    if not _are_linear(factors):
+    if not are_linear(factors):
         return "the factors are not linear factors of one loss"
     loss = factors.loss if isinstance(factors, LinearBatches) else factors[0].loss  # type: ignore[attr-defined]
     if callback is not None:
@@ -176,21 +191,6 @@ def _why_plain(
     # Numba is loaded when it is first needed: importing cavity stays quick.
     reason: str = import_module("cavity.linear").why_not(loss, scheme, settings)
     return reason
-
-
-def _are_linear(factors: Sequence[Factor]) -> bool:
-    """Whether all are linear factors of one loss and width."""
-    if isinstance(factors, LinearBatches):
-        return True
-    linear = [factor for factor in factors if isinstance(factor, LinearFactor)]
-    # Losses are tuples: two of different kinds are equal if their numbers are.
-    kinds = {(type(factor.loss), factor.loss, factor.dim) for factor in linear}
-    return len(linear) == len(factors) and len(kinds) == 1
-
-
-def _stacked(factors: Sequence[Factor]) -> LinearBatches:
-    """Linear factors as one data set."""
-    return factors if isinstance(factors, LinearBatches) else LinearBatches.stack(factors)  # type: ignore[arg-type]
 
 
 def make_settings(
@@ -207,44 +207,39 @@ def make_settings(
     safeguards: bool = False,
 ) -> Settings:
     """Check the choices of a run over so many factors."""
-    if sites not in ("own", "tied", "averaged", "none"):
-        raise ValueError(f"sites must be 'own', 'tied', 'averaged' or 'none', got {sites!r}")
-    if negative not in ("floor", "keep", "skip"):
-        raise ValueError(f"negative must be 'floor', 'keep' or 'skip', got {negative!r}")
+    sites = one_of("sites", sites, ("own", "tied", "averaged", "none"))
     if loops is None:
         loops = 1 if sites == "none" else _DEFAULT_LOOPS
-    if int(loops) != loops or loops < 1:
-        raise ValueError(f"loops must be a whole number of at least 1, got {loops}")
+    loops = whole_number("loops", loops, least=1)
     if sites == "none" and loops > 1:
         raise ValueError(
             f"sites='none' keeps no site to revise, so it allows one loop only, got loops={loops}; "
             "use sites='tied' for several loops at the same memory"
         )
-    if not 0.0 < damping <= 1.0:
-        raise ValueError(f"damping must lie in (0, 1], got {damping}")
-    if not 0.0 < power < np.inf:
-        raise ValueError(f"power must be positive, got {power}")
-    if not tol >= 0.0:
-        raise ValueError(f"tol must not be negative, got {tol}")
-    if count == 0:
-        raise ValueError("factors must hold at least one factor, got none")
-    visiting = schedules.resolve_order(order, seed)
+    visiting = schedules.resolve_order(order, whole_number("seed", seed, least=0))
     visits = visiting.visits(count, 0)
     if sites == "none" and np.max(np.bincount(visits)) > 1:
         raise ValueError("sites='none' counts a factor as often as it is visited: order must name each once at most")
-    temperature = schedules.resolve_beta(beta)
     return Settings(
-        int(loops), sites, temperature, visiting, float(power), float(damping), negative, float(tol), bool(safeguards)
+        loops,
+        sites,
+        schedules.resolve_beta(beta),
+        visiting,
+        positive_number("power", power),
+        number_between("damping", damping, 0.0, 1.0, "(]"),
+        one_of("negative", negative, ("floor", "keep", "skip")),
+        nonnegative_number("tol", tol),
+        flag("safeguards", safeguards),
     )
 
 
 def mode_of(factors: LinearBatches, prior: FactorialGaussian, beta: float) -> Mode:
     """Find where a run may start; a loss that raises is told as in `fit`."""
-    _check_batches(factors, prior)
+    check_batches(factors, prior)
     try:
         return near_mode(factors, prior, beta)
     except Exception as error:  # of the loss, which is asked for all rows at once
-        raise FactorError(-1, _untouched(prior), error) from error
+        raise FactorError(-1, untouched(prior), error) from error
 
 
 def _sites_at_mode(
@@ -255,9 +250,9 @@ def _sites_at_mode(
         raise ValueError(f"start must be 'mode', a Mode, sites, or None, got {start!r}")
     if settings.sites != "own":
         raise ValueError(f"start='mode' needs sites='own', one site a factor, got sites={settings.sites!r}")
-    if not _are_linear(factors):
+    if not are_linear(factors):
         raise ValueError("start='mode' needs linear factors of one loss; leave start out, or give sites")
-    batches, beta = _stacked(factors), settings.temperature.beta(0)
+    batches, beta = stacked(factors), settings.temperature.beta(0)
     mode = mode_of(batches, prior, beta) if isinstance(start, str) else start
     if mode.point.shape != (prior.dim,) or mode.slopes.shape != batches.targets.shape:
         raise ValueError(
@@ -267,59 +262,7 @@ def _sites_at_mode(
     try:
         return sites_at(batches, prior, mode, beta)
     except Exception as error:
-        raise FactorError(-1, _untouched(prior), error) from error
-
-
-def _check_start(start: Sequence[FactorialGaussian], count: int, settings: Settings) -> None:
-    if settings.sites != "own":
-        raise ValueError(f"start needs sites='own', one site a factor, got sites={settings.sites!r}")
-    if len(start) != count:
-        raise ValueError(f"start must hold one site for each of {count} factors, got {len(start)}")
-
-
-def _check_factors(factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme) -> None:
-    """Refuse what cannot work, before anything is computed."""
-    for k, factor in enumerate(factors):
-        if factor.dim != prior.dim:
-            raise ValueError(f"factor {k} has {factor.dim} coordinates, but the prior has {prior.dim}")
-        scheme.check(factor)
-        if np.isnan(_cost_at_start(k, factor, prior)):
-            raise ValueError(_NAN_AT_START.format(k))
-
-
-def _cost_at_start(k: int, factor: Factor, prior: FactorialGaussian) -> float:
-    """Cost of factor ``k`` at the prior mean."""
-    point = prior.mean if factor.coordinates is None else prior.mean[factor.coordinates]
-    try:
-        with np.errstate(all="ignore"):
-            return float(factor.cost(point[None])[0])
-    except Exception as error:
-        raise FactorError(k, _untouched(prior), error) from error
-
-
-def _untouched(prior: FactorialGaussian) -> Result:
-    """State before anything was computed."""
-    nothing = Ledger()
-    return Result(prior, (), nothing.status(False, False), nothing.trace())
-
-
-def _check_batches(factors: LinearBatches, prior: FactorialGaussian) -> None:
-    """Do the same for a whole data set at once; the schemes that are compiled serve every linear factor."""
-    if factors.dim != prior.dim:
-        raise ValueError(f"X has {factors.dim} columns, but the prior has {prior.dim} coordinates")
-    try:
-        with np.errstate(all="ignore"):
-            at_zero = factors.loss.value(np.array([1.0, -1.0]), np.zeros(2))
-            if factors.loss.targets == "signs" and not np.any(prior.shift) and not np.any(np.isnan(at_zero)):
-                return  # every prediction is zero, and two labels tell as much as all of them
-            losses = factors.losses(prior.mean)
-    except Exception:
-        for k, factor in enumerate(factors):
-            _cost_at_start(k, factor, prior)
-        raise
-    if np.any(np.isnan(losses)):
-        row = np.flatnonzero(np.isnan(losses))[0]
-        raise ValueError(_NAN_AT_START.format(np.searchsorted(factors.cuts, row, side="right") - 1))
+        raise FactorError(-1, untouched(prior), error) from error
 
 
 __all__ = ["FactorError", "fit"]

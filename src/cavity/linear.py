@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity.engine import (
+    FactorError,
     Guard,
     Settings,
     check_site,
@@ -58,6 +59,8 @@ from cavity.result import Ledger, Refusal, Result
 from cavity.sites import is_proper_against
 
 FloatArray = NDArray[np.float64]
+# The batches visited in a loop, and for each the one visited after it.
+Route = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 REFUSALS = {
     IMPROPER_CAVITY: Refusal.IMPROPER_CAVITY,
@@ -66,6 +69,8 @@ REFUSALS = {
     IMPROPER_POSTERIOR: Refusal.IMPROPER_POSTERIOR,
 }
 POLICIES = {"keep": KEEP, "floor": FLOOR, "skip": SKIP}
+# Outcome of a visit that has not come to its end; no kernel gives it.
+_UNVISITED = np.iinfo(np.int8).max
 
 
 class NotCompilableError(TypeError):
@@ -179,14 +184,12 @@ class LinearRun:
             self.beta = beta
         self._renew()
         s = self.settings
-        visits, following = visits_with_next(s, len(self.factors), loop)
-        check_visits(visits, following, len(self.factors))
-        outcomes = np.zeros(visits.size, dtype=np.int8)
+        route = visits_with_next(s, len(self.factors), loop)
+        check_visits(*route, len(self.factors))
         options = Options(beta, s.power, self.guard.damping, POLICIES[s.negative], self.guard.retries)
         if self.guard.is_on and self.guard.begin_loop(beta, self.prior.mean, self.posterior.mean):
             self.kept = self._copied()
-        self._sweep(visits, following, options, outcomes)
-        self._note(visits, outcomes)
+        self._visit_all(route, options)
         change = math.nan if before is None else distance(before, self.posterior)
         if self.guard.is_on and self.guard.end_loop(change, self.posterior.mean):
             self.kept = self._copied()
@@ -219,14 +222,45 @@ class LinearRun:
     def cost(self, point: FloatArray) -> float:
         """Beta times all costs at a point, and the prior's term."""
         with np.errstate(all="ignore"):
-            return float(self.beta * self.factors.cost(point) + prior_cost(self.prior, point))
+            try:
+                costs = self.factors.cost(point)
+            except Exception as error:  # of the loss, which is asked for all rows at once
+                raise FactorError(self._who_raises(point), self.result(), error) from error
+            return float(self.beta * costs + prior_cost(self.prior, point))
 
-    def _sweep(self, visits: Any, following: Any, options: Options, outcomes: Any) -> None:
+    def _who_raises(self, point: FloatArray) -> int:
+        """Index of the first factor that has no cost at a point; -1 if each has one by itself."""
+        for k, factor in enumerate(self.factors):
+            try:
+                factor.cost((point if factor.coordinates is None else point[factor.coordinates])[None])
+            except Exception:
+                return k
+        return -1
+
+    def _visit_all(self, route: Route, options: Options) -> None:
+        """Sweep and note what came of it; a loss that raises is told with its factor and the state before that."""
+        visits, outcomes = route[0], np.full(route[0].size, _UNVISITED, dtype=np.int8)
+        try:
+            self._sweep(route, options, outcomes)
+        except NumbaError:
+            raise
+        except Exception as error:
+            done = int(np.argmax(outcomes == _UNVISITED))
+            self._note(visits[:done], outcomes[:done])
+            self.ledger.updates += 1
+            self._undo_visit()
+            raise FactorError(int(visits[done]), self.result(), error) from error
+        self._note(visits, outcomes)
+
+    def _sweep(self, route: Route, options: Options, outcomes: Any) -> None:
         f = self.factors
         data = (self.data, self.targets, self.weights, f.cuts)
         entry(sweep, type(f.loss))(
-            f.loss, self.scheme, *data, self.state, self.store, visits, following, options, outcomes, self.work
+            f.loss, self.scheme, *data, self.state, self.store, *route, options, outcomes, self.work
         )
+
+    def _undo_visit(self) -> None:
+        """Put back what a visit that broke off has changed: nothing, since a site is fitted before it is used."""
 
     def result(self) -> Result:
         """Everything so far as a value."""
@@ -316,9 +350,9 @@ class SparsePass(LinearRun):
         """The posterior as a value."""
         return FactorialGaussian(self.state.scale[0], *read_posterior(self.state))
 
-    def _sweep(self, visits: Any, following: Any, options: Options, outcomes: Any) -> None:
+    def _sweep(self, route: Route, options: Options, outcomes: Any) -> None:
         f = self.factors
-        arguments = (self.data, self.targets, self.weights, f.cuts, self.state, visits, options, outcomes, self.work)
+        arguments = (self.data, self.targets, self.weights, f.cuts, self.state, route[0], options, outcomes, self.work)
         if isinstance(self.scheme, compiled.VariationalQuadrature):
             entry(single_star, type(f.loss))(f.loss, self.scheme.spread, *arguments)
         else:
@@ -338,10 +372,16 @@ class ExactSparsePass(LinearRun):
         shape = FactorialGaussian(0.0, *read_moments(self.state))
         return FactorialGaussian(self.state.log_mass[0] - shape.log_mass, shape.shift, shape.precision)
 
-    def _sweep(self, visits: Any, following: Any, options: Options, outcomes: Any) -> None:
+    def _sweep(self, route: Route, options: Options, outcomes: Any) -> None:
         f = self.factors
-        arguments = (self.data, self.targets, self.weights, f.cuts, self.state, visits, options, outcomes, self.work)
+        arguments = (self.data, self.targets, self.weights, f.cuts, self.state, route[0], options, outcomes, self.work)
         entry(single_exact, type(f.loss))(f.loss, self.scheme.rules, *arguments)
+
+    def _undo_visit(self) -> None:
+        """Put back the coordinates that the batch has seen, which it has noted: their places count from the cursor."""
+        s, seen = self.state, self.work.coordinate[: len(self.work.before)]
+        is_noted = s.places[seen, 3] == s.cursor[0] + np.arange(seen.size, dtype=np.uint64)
+        s.records[seen[is_noted], :2] = self.work.before[is_noted]
 
 
 def _run_class(factors: LinearBatches, scheme: object, settings: Settings) -> type[LinearRun]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from importlib import import_module
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +61,13 @@ class Status(Enum):
 
 class RunError(RuntimeError):
     """A run that did not end as asked, raised by `Result.raise_for_status`."""
+
+
+def warn_of(status: Enum, function: str, stacklevel: int = 3) -> None:
+    """Warn the caller of a function of how it ended, by the class that users of scikit-learn know."""
+    # scikit-learn is loaded when it is first needed: importing cavity stays quick.
+    category = import_module("sklearn.exceptions").ConvergenceWarning
+    warnings.warn(f"{function} ended with {status.name}: {status.value}", category, stacklevel=stacklevel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +150,6 @@ class Ledger:
     def has_settled(self, tol: float) -> bool:
         """Whether the last loop changed less and refused nothing."""
         return bool(self._changes) and self._changes[-1] < tol and not self._of_loop
-
-    @property
-    def last_change(self) -> float:
-        """Change of the last loop that was closed."""
-        return self._changes[-1]
 
     def status(self, single_pass: bool, settled: bool) -> Status:
         """Say how it ends."""

@@ -66,7 +66,7 @@ class Stream:
         self._sweep = entry(sweep, type(loss))
         self._works: dict[bool, Any] = {}
         self._rooms: dict[bool, tuple[int, int, int]] = {}
-        self._plans: dict[tuple[int, int], tuple[Any, Any, Any, Any]] = {}
+        self._plans: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
 
     @property
     def posterior(self) -> FactorialGaussian:
@@ -93,7 +93,7 @@ class Stream:
     def take(self, X: Any, targets: FloatArray, weights: FloatArray | None, batch_size: int) -> NDArray[np.int8]:
         """Take in rows, a mini-batch of consecutive ones at a time; say for each batch what came of it."""
         n, d = X.shape
-        cuts, visits, following, outcomes = self._plan(n, batch_size)
+        cuts, visits, outcomes = self._plan(n, batch_size)
         is_sparse = sparse.issparse(X)
         y = readonly(np.ascontiguousarray(targets))
         w = _NO_WEIGHTS if weights is None else readonly(np.ascontiguousarray(weights))
@@ -115,7 +115,7 @@ class Stream:
             self._state,
             self._store,
             visits,
-            following,
+            visits,  # what is visited after each does not matter where no site is kept
             self._options,
             outcomes,
             work,
@@ -123,13 +123,13 @@ class Stream:
         done: NDArray[np.int8] = outcomes
         return done
 
-    def _plan(self, rows: int, batch_size: int) -> tuple[Any, Any, Any, Any]:
+    def _plan(self, rows: int, batch_size: int) -> tuple[Any, Any, Any]:
         """Cuts, visits and outcomes; kept, since most calls of a stream bring equally many rows."""
         plan = self._plans.get((rows, batch_size))
         if plan is None:
             cuts = np.append(np.arange(0, rows, batch_size, dtype=np.int64), rows)
             visits = np.arange(cuts.size - 1, dtype=np.intp)
-            plan = (cuts, visits, visits, np.zeros(visits.size, dtype=np.int8))
+            plan = (cuts, visits, np.zeros(visits.size, dtype=np.int8))
             self._plans = {(rows, batch_size): plan}
         return plan
 

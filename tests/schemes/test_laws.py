@@ -215,9 +215,10 @@ def test_an_unknown_name_is_refused(bad):
         schemes.resolve(bad)
 
 
-@pytest.mark.parametrize("bad", [None, 3, object()])
+@pytest.mark.parametrize("bad", [None, 3, object(), schemes.Laplace])
 def test_what_is_no_scheme_is_refused(bad):
     with pytest.raises(
-        ValueError, match="scheme must be one of la, qla, gq, vq, rvq, exact, or have a method approximate, got"
+        ValueError,
+        match="scheme must be one of la, qla, gq, vq, rvq, exact, or have methods approximate and check, got",
     ):
         schemes.resolve(bad)

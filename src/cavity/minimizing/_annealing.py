@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from cavity.engine import run
+from cavity.engine import FactorError, run
 from cavity.factors import Factor, LinearBatches, LinearFactor
-from cavity.fitting import fit, make_settings
+from cavity.fitting import make_settings, run_checked
 from cavity.gaussian import FactorialGaussian
 from cavity.minimizing._minimum import Ending, Minimum
 from cavity.minimizing._polish import polish
 from cavity.minimizing._pricing import CountedFactor, Counter, Pricer
-from cavity.mode import anneal
-from cavity.schedules import Temperature
+from cavity.mode import Stage, anneal
+from cavity.problem import check_batches, untouched
+from cavity.schedules import Order, Temperature
 from cavity.schemes._protocol import Scheme
 
 # Loops without a gain that end the annealing, and most rounds of polishing.
@@ -33,18 +35,17 @@ class Effort(NamedTuple):
     loops: int
     tol: float
     damping: float
-    order: str
+    order: str | Order | ArrayLike
     seed: int
 
 
 def smooth(factors: LinearBatches, prior: FactorialGaussian, stages: int, tol: float) -> Minimum:
     """Anneal linear factors of one loss with the full covariance until a stage gains too little."""
-    if factors.dim != prior.dim:
-        raise ValueError(f"X has {factors.dim} columns, but the prior has {prior.dim} coordinates")
+    check_batches(factors, prior)
     counter = Counter()
     price = Pricer(factors, prior, counter)
     costs, betas, posterior, settled = [price.at(prior.mean)], [1.0], prior, True
-    for stage in anneal(factors, prior, accuracy=_ACCURACY * tol):
+    for stage in _stages(factors, prior, tol):
         before = price.cost
         costs.append(float(price.note(stage.point[None], np.array([stage.cost]))[0]))
         betas.append(stage.beta)
@@ -57,6 +58,14 @@ def smooth(factors: LinearBatches, prior: FactorialGaussian, stages: int, tol: f
         settled = True
     status = ending(price, settled)
     return Minimum(price.point, price.cost, posterior, tuple(costs), tuple(betas), status, counter.evaluations)
+
+
+def _stages(factors: LinearBatches, prior: FactorialGaussian, tol: float) -> Iterator[Stage]:
+    """Go through the stages; a loss that raises is told as in `fit`."""
+    try:
+        yield from anneal(factors, prior, accuracy=_ACCURACY * tol)
+    except Exception as error:  # of the loss, which is asked for all rows at once
+        raise FactorError(-1, untouched(prior), error) from error
 
 
 class Annealed:
@@ -107,18 +116,17 @@ class Annealed:
         status, costs, betas = ending(p, self.settled), tuple(self.costs), tuple(self.betas)
         return Minimum(p.point, p.cost, self.posterior, costs, betas, status, self.counter.evaluations)
 
-    def _loop(self, beta: float, damping: float, order: str, seed: int) -> None:
+    def _loop(self, beta: float, damping: float, order: str | Order | ArrayLike, seed: int) -> None:
         """Run one loop on the whole to the power of beta, from the sites so far to the ratio of powers."""
         start = None
         if self.sites is not None:
             ratio = beta / self.betas[-1]
             start = [site**ratio for site in self.sites]
         prior = self.prior**beta
+        settings = make_settings(1, "own", beta, 1.0, damping, order, seed, "keep", 0.0, len(self.factors))
         if self.is_linear or not self.costs:
-            options: dict[str, Any] = {"damping": damping, "order": order, "seed": seed, "start": start}
-            result = fit(self.factors, prior, self.scheme, loops=1, beta=beta, **options)
-        else:  # the factors have been checked
-            settings = make_settings(1, "own", beta, 1.0, damping, order, seed, "keep", 0.0, len(self.factors))
+            result = run_checked(self.factors, prior, self.scheme, settings, start=start)
+        else:  # the factors have been asked at the prior mean
             result = run(self.factors, prior, self.scheme, settings, start=start)
         self.sites, self.posterior = result.sites, result.posterior
         self.price.state = result

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from numpy.typing import ArrayLike
+
 from cavity import schemes
-from cavity.factors import Factor, LinearBatches, LinearFactor
+from cavity._checks import flag, number_between, whole_number
+from cavity.factors import Factor
+from cavity.fitting import make_settings
 from cavity.gaussian import FactorialGaussian
 from cavity.minimizing._annealing import Annealed, Effort, smooth
 from cavity.minimizing._minimum import Minimum
-from cavity.schedules import Annealing, Temperature, resolve_beta
+from cavity.problem import are_linear, check_problem, stacked
+from cavity.result import warn_of
+from cavity.schedules import Annealing, Order, Temperature
 from cavity.schemes._protocol import Scheme
 
 _LOOPS, _HOTTEST, _COLDEST = 10, 1.0, 100.0
@@ -24,7 +30,7 @@ def minimize(
     beta: Sequence[float] | Temperature | None = None,
     loops: int | None = None,
     damping: float = 1.0,
-    order: str = "cyclic",
+    order: str | Order | ArrayLike = "cyclic",
     seed: int = 0,
     tol: float = 1e-3,
     polishing: bool = True,
@@ -74,6 +80,11 @@ def minimize(
     FactorError
         If a factor raises; its index and the state before it are in the error.
 
+    Warns
+    -----
+    ConvergenceWarning
+        Scikit-learn's, if the status is not a success; what was found is returned all the same.
+
     Examples
     --------
     >>> import numpy as np, cavity
@@ -83,33 +94,22 @@ def minimize(
     >>> minimum.point.round(2), round(minimum.cost, 2)
     (array([2., 2.]), 16.0)
     """
-    if loops is not None and (int(loops) != loops or loops < 1):
-        raise ValueError(f"loops must be a whole number of at least 1, got {loops}")
-    if not 0.0 <= tol < 1.0:
-        raise ValueError(f"tol must lie in [0, 1), got {tol}")
-    if len(factors) == 0:
-        raise ValueError("factors must hold at least one factor, got none")
-    if not prior.is_proper:
-        raise ValueError(
-            "prior must be proper, with a positive finite variance everywhere; "
-            "build it with FactorialGaussian.from_moments(mean, variance)"
-        )
-    batches = _one_loss(factors) if scheme is None else None
-    if batches is not None:
-        return smooth(batches, prior, loops or _STAGES, tol)
-    annealing = Annealed(factors, prior, schemes.resolve("rvq" if scheme is None else scheme))
-    loops = loops or _LOOPS
-    schedule = Annealing(_HOTTEST, _COLDEST, max(loops, 2)) if beta is None else resolve_beta(beta)
-    annealing.run(schedule, Effort(loops, tol, damping, order, seed))
-    if polishing:
-        annealing.polish(tol)
-    return annealing.minimum()
-
-
-def _one_loss(factors: Sequence[Factor]) -> LinearBatches | None:
-    """Linear factors of one loss as one data set; None if they are something else."""
-    if isinstance(factors, LinearBatches):
-        return factors
-    linear = [factor for factor in factors if isinstance(factor, LinearFactor)]
-    kinds = {(type(factor.loss), factor.loss, factor.dim) for factor in linear}
-    return LinearBatches.stack(linear) if len(linear) == len(factors) and len(kinds) == 1 else None
+    check_problem(factors, prior)
+    most = None if loops is None else whole_number("loops", loops, least=1)
+    tol = number_between("tol", tol, 0.0, 1.0, "[)")
+    settings = make_settings(
+        most, "own", 1.0 if beta is None else beta, 1.0, damping, order, seed, "keep", tol, len(factors)
+    )
+    chosen, polishes = schemes.resolve("rvq" if scheme is None else scheme), flag("polishing", polishing)
+    if scheme is None and are_linear(factors):
+        found = smooth(stacked(factors), prior, most or _STAGES, tol)
+    else:
+        annealing, most = Annealed(factors, prior, chosen), most or _LOOPS
+        schedule = Annealing(_HOTTEST, _COLDEST, max(most, 2)) if beta is None else settings.temperature
+        annealing.run(schedule, Effort(most, tol, settings.damping, order, int(seed)))
+        if polishes:
+            annealing.polish(tol)
+        found = annealing.minimum()
+    if not found.status.is_success:
+        warn_of(found.status, "cavity.minimize")
+    return found

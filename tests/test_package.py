@@ -1,0 +1,56 @@
+"""The face of the package: what `dir` shows, what an import loads, and what can be reached."""
+
+import subprocess
+import sys
+
+import pytest
+
+import cavity
+
+FRESH = """
+import sys
+import cavity
+assert set(dir(cavity)) == set(cavity.__all__), dir(cavity)
+heavy = {name.partition(".")[0] for name in sys.modules} & {"sklearn", "numba", "jax", "matplotlib", "pandas"}
+assert not heavy, heavy
+for name in cavity.__all__:
+    getattr(cavity, name)
+assert "sklearn" in sys.modules and set(dir(cavity)) == set(cavity.__all__)
+print("as it should be")
+"""
+
+
+def test_tab_completion_shows_the_public_names_and_only_those():
+    assert dir(cavity) == sorted(cavity.__all__)
+    assert {"EPClassifier", "EPRegressor", "datasets", "fit", "load", "minimize", "save"} <= set(dir(cavity))
+    assert not {"Any", "TYPE_CHECKING", "import_module"} & set(dir(cavity))
+
+
+@pytest.mark.parametrize("name", cavity.__all__)
+def test_every_public_name_can_be_reached(name):
+    assert getattr(cavity, name) is not None
+
+
+def test_a_fresh_process_sees_the_same_and_loads_neither_scikit_learn_nor_numba():
+    done = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=False)
+    assert done.stdout == "as it should be\n", done.stderr
+
+
+def test_a_warning_loads_scikit_learn_when_it_is_due():
+    code = (
+        "import sys, warnings, numpy as np, cavity\n"
+        "factor = cavity.CostFactor(lambda t: float(t @ t), dim=1)\n"
+        "prior = cavity.FactorialGaussian.from_moments(np.zeros(1), 1.0)\n"
+        "assert cavity.fit([factor], prior).status.is_success and 'sklearn' not in sys.modules\n"
+        "with warnings.catch_warnings(record=True) as told:\n"
+        "    cavity.fit([factor], prior, loops=1)\n"
+        "from sklearn.exceptions import ConvergenceWarning\n"
+        "print([w.category is ConvergenceWarning for w in told])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "[True]\n", done.stderr
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'cavity' has no attribute 'nothing'"):
+        _ = cavity.nothing
