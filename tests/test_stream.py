@@ -1,5 +1,7 @@
 """A stream is a single pass of `cavity.fit`, whatever is fed in whichever portions, and forgets by powers."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -135,3 +137,142 @@ def test_memory_does_not_grow_with_the_stream(monkeypatch):
         stream.take(sparse.csr_array(X[:n]), y[:n], None, 10)
         stream.take(X[:n], y[:n], None, 10)
     assert len(made) == 2
+
+
+class Breaking(NamedTuple):
+    """Half squares, unless the target is too large; for one row at a time, as compiled code asks."""
+
+    limit: float = 5.0
+
+    @property
+    def targets(self) -> str:
+        return "reals"
+
+    def value(self, y: Any, z: Any) -> Any:
+        if y > self.limit:
+            raise OverflowError("too far out")
+        return 0.5 * (y - z) ** 2
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
+        if y > self.limit:
+            raise OverflowError("too far out")
+        return 0.5 * (y - z) ** 2, z - y, 1.0 + 0.0 * z
+
+
+def opened(rng, d=6, scheme="la"):
+    """A stream that has taken in some rows, more rows, and targets for them."""
+    prior = standard_prior(d)
+    stream = Stream(Breaking(), schemes.resolve(scheme), prior, prior.precision)
+    X, y = random_rows(rng, 200, d, density=0.3), rng.uniform(-1.0, 1.0, 200)
+    stream.take(X[:20], y[:20], None, 10)
+    stream.take(sparse.csr_array(X[:20]), y[:20], None, 10)
+    return stream, X, y
+
+
+def interrupted(stream, kind, after):
+    """Let the compiled call of a stream raise, after its work or in place of it."""
+    sweep = stream._sweep
+
+    def broken(*args):
+        if after:
+            sweep(*args)
+        raise kind
+
+    stream._sweep = broken
+    return sweep
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("scheme", ["qla", "exact"])
+def test_rows_whose_loss_raises_change_nothing(scheme, storage):
+    """The loss raises at row 150, when 149 rows have been taken in; the stream then goes on as if nothing was."""
+    stream, X, y = opened(np.random.default_rng(4), scheme=scheme)
+    other, rows = stream.fork(), STORAGES[storage](X)
+    before, bad = stream.posterior, np.where(np.arange(200) == 150, 9.0, y)
+    with pytest.raises(OverflowError, match="too far out"):
+        stream.take(rows, bad, None, 10)
+    assert stream.posterior == before
+    stream.take(rows, y, None, 10)
+    other.take(rows, y, None, 10)
+    assert stream.posterior == other.posterior != before
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, SystemExit])
+@pytest.mark.parametrize("after", [True, False], ids=["done", "not begun"])
+def test_whatever_is_raised_in_the_compiled_call_changes_nothing(storage, kind, after):
+    """A signal that comes while compiled code runs is raised when that returns, its work done."""
+    stream, X, y = opened(np.random.default_rng(5))
+    other, rows = stream.fork(), STORAGES[storage](X)
+    before = stream.posterior
+    sweep = interrupted(stream, kind, after)
+    for portion in (slice(0, 1), slice(1, 7), slice(0, 200)):
+        with pytest.raises(kind):
+            stream.take(rows[portion], y[portion], None, 10)
+        assert stream.posterior == before
+    stream._sweep = sweep
+    stream.take(rows, y, None, 10)
+    other.take(rows, y, None, 10)
+    assert stream.posterior == other.posterior
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("keep", [1.0, 0.7])
+def test_streams_that_belong_together_go_back_together(storage, keep):
+    """Two have forgotten and taken, the third breaks off: snapshots put back all three, more than once if need be."""
+    rng = np.random.default_rng(6)
+    streams, prior = [opened(rng)[0] for _ in range(3)], standard_prior(6)
+    X, y = random_rows(rng, 50, 6, density=0.3), rng.uniform(-1.0, 1.0, 50)
+    rows, before = STORAGES[storage](X), [stream.posterior for stream in streams]
+    others = [stream.fork() for stream in streams]
+    saved = [stream.snapshot(rows if keep == 1.0 else None) for stream in streams]
+    sweep = interrupted(streams[2], KeyboardInterrupt, after=True)
+
+    def go_on(together):
+        for stream in together:
+            stream.forget(keep, prior)
+            stream.take(rows, y, None, 10)
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            go_on(streams)
+        assert streams[0].posterior != before[0]
+        for stream, kept in zip(streams, saved, strict=True):
+            stream.restore(kept)
+        assert [stream.posterior for stream in streams] == before
+    streams[2]._sweep = sweep
+    go_on([*streams, *others])
+    assert [stream.posterior for stream in streams] == [stream.posterior for stream in others]
+
+
+def test_forgetting_that_breaks_off_changes_nothing():
+    class Prior(NamedTuple):
+        shift: Any = np.zeros(6)
+        precision: Any = np.ones(5)
+        log_scale: float = 1.0
+
+    stream, _, _ = opened(np.random.default_rng(7))
+    before = stream.posterior
+    with pytest.raises(ValueError, match="could not be broadcast"):
+        stream.forget(0.5, Prior())
+    assert stream.posterior == before
+
+
+def test_a_fork_goes_its_own_way():
+    stream, X, y = opened(np.random.default_rng(8))
+    before, other = stream.posterior, stream.fork()
+    other.take(X, y, None, 10)
+    other.forget(0.5, standard_prior(6))
+    assert stream.posterior == before
+    changed = other.posterior
+    stream.take(X[:30], y[:30], None, 7)
+    assert other.posterior == changed
+
+
+def test_a_snapshot_of_few_sparse_rows_does_not_grow_with_the_columns():
+    d = 50_000
+    prior = standard_prior(d)
+    stream = Stream(Logistic(), schemes.Laplace(), prior, prior.precision)
+    rows = sparse.csr_array((np.ones(3), ([0, 0, 1], [5, 40_000, 5])), shape=(2, d))
+    assert stream.snapshot(rows).records.shape == (3, 4)
+    assert stream.snapshot().records.shape == (d, 4)

@@ -5,7 +5,8 @@ The same arithmetic as a single pass of `cavity.fit`, for data of which no end i
 
 from __future__ import annotations
 
-from typing import Any
+from copy import copy
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +28,20 @@ _NOTHING = np.empty(0)
 _NO_WEIGHTS = readonly(np.empty(0))
 
 
+class Snapshot(NamedTuple):
+    """What a stream was before: records of some columns, or of all, and its two numbers."""
+
+    columns: NDArray[Any] | None
+    records: FloatArray
+    scale: float
+    cursor: int
+
+
 class Stream:
     """Working memory of a posterior in a stream. `take` trusts that its input is finite and of the right kind.
+
+    A call of `take` or `forget` changes it whole or not at all. Where several calls belong together, those of several
+    streams among them, take a `snapshot` of each stream before, and `restore` all of them if anything is raised.
 
     Parameters
     ----------
@@ -80,15 +93,33 @@ class Stream:
         return np.array(self._state.records[:, 2])
 
     def fork(self) -> Stream:
-        """Return itself: its compiled call changes it whole or not at all, so that nobody needs what was before."""
-        return self
+        """Return one that goes its own way from here. Scratch memory, in which nothing stays, is shared."""
+        other = copy(self)
+        records = self._state.records.copy()
+        other._state = State(records, records.view(np.uint64), self._state.scale.copy(), self._state.cursor.copy())
+        return other
+
+    def snapshot(self, rows: Any = None) -> Snapshot:
+        """Copy what taking in these rows may change; all there is without rows, as `forget` needs it."""
+        state = self._state
+        # A column that comes twice is copied twice, which is quicker than to look for it.
+        is_small = sparse.issparse(rows) and rows.nnz < len(state.records)
+        columns = rows.indices.copy() if is_small else None
+        records = state.records.copy() if columns is None else state.records.take(columns, axis=0)
+        return Snapshot(columns, records, float(state.scale[0]), int(state.cursor[0]))
+
+    def restore(self, saved: Snapshot) -> None:
+        """Put back what was saved; as often as wanted."""
+        self._state.records[slice(None) if saved.columns is None else saved.columns] = saved.records
+        self._state.scale[0], self._state.cursor[0] = saved.scale, saved.cursor
 
     def forget(self, keep: float, prior: FactorialGaussian) -> None:
         """Keep a share of what was learned beyond the prior: a power of the posterior times one of the prior."""
-        records, scale = self._state.records, self._state.scale
+        records, scale = self._state.records.copy(), self._state.scale.copy()
         records[:, 0] += (1.0 - keep) * (prior.shift - records[:, 0])
         records[:, 1] += (1.0 - keep) * (prior.precision - records[:, 1])
         scale[0] += (1.0 - keep) * (prior.log_scale - scale[0])
+        self._state = State(records, records.view(np.uint64), scale, self._state.cursor)
 
     def take(self, X: Any, targets: FloatArray, weights: FloatArray | None, batch_size: int) -> NDArray[np.int8]:
         """Take in rows, a mini-batch of consecutive ones at a time; say for each batch what came of it."""
@@ -105,21 +136,14 @@ class Stream:
         else:
             data = DenseData(readonly(X))
             work = self._work(is_sparse, d, min(n, batch_size), 0)
-        self._sweep(
-            self._loss,
-            self._scheme,
-            data,
-            y,
-            w,
-            cuts,
-            self._state,
-            self._store,
-            visits,
-            visits,  # what is visited after each does not matter where no site is kept
-            self._options,
-            outcomes,
-            work,
-        )
+        # What is visited after each batch does not matter where no site is kept.
+        route = (cuts, self._state, self._store, visits, visits)
+        before = self.snapshot(X)
+        try:
+            self._sweep(self._loss, self._scheme, data, y, w, *route, self._options, outcomes, work)
+        except BaseException:  # a signal that came while compiled code ran is raised when it returns
+            self.restore(before)
+            raise
         done: NDArray[np.int8] = outcomes
         return done
 
