@@ -41,10 +41,13 @@ class Work(Protocol):
     """The posterior while EP works on it: what a backend for full or sparse precision offers."""
 
     prior: FactorialGaussian
-    information: Any
     shift: FloatArray
     mean: FloatArray
     first_step: float
+
+    @property
+    def information(self) -> Any:
+        """What the rows say about pairs of coefficients, without the prior: one triangle counts."""
 
     def parts(self, first: bool) -> Sequence[slice]:
         """Blocks of rows of the first loop, or of a later one."""

@@ -72,7 +72,8 @@ class RowSites:
 
     def part(self, part: slice) -> RowSites:
         """Give views of the sites of some rows."""
-        return RowSites(**{name: getattr(self, name)[part] for name in _ARRAYS}, ceiling=self.ceiling)
+        views = {name: getattr(self, name)[part] for name in _ARRAYS}
+        return RowSites(**views, ceiling=self.ceiling)  # type: ignore[arg-type]
 
     def accept(self, revision: Revision, step: FloatArray) -> None:
         """Take over a revision, by so much of it per row."""

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags, check_random_state
 
-from cavity._checks import whole_number
+from cavity._checks import number_between, whole_number
 from cavity.ep.knowledge import Gaussian, Knowledge
 from cavity.estimators._design import squared, with_intercept
 from cavity.estimators._packing import check_state, packed, unpacked

@@ -120,21 +120,13 @@ def _one_product(
 ) -> Outcome:
     """Fit and prior variance take turns until the variance stands."""
     fitting = import_module("cavity.fitting")  # compiled loops are imported when a product of Gaussians is fitted
-    rounds = 1 if adaptation.free is None else _ROUNDS
+    rounds, p = 1 if adaptation.free is None else _ROUNDS, parameters
+    sites = "none" if p.max_iter == 1 else "own"
+    settings = fitting.make_settings(
+        p.max_iter, sites, p.beta, 1.0, 1.0, "shuffled", seed, "keep", p.tol, len(factors), safeguards=True
+    )
     for k in range(rounds):
-        result = fitting.fit(
-            factors,
-            prior,
-            parameters.scheme,
-            loops=parameters.max_iter,
-            sites="none" if parameters.max_iter == 1 else "own",
-            beta=parameters.beta,
-            order="shuffled",
-            seed=seed,
-            tol=parameters.tol,
-            safeguards=True,
-            progress=bool(parameters.verbose),
-        )
+        result = fitting.run_checked(factors, prior, parameters.scheme, settings, progress=bool(parameters.verbose))
         if k + 1 == rounds or adaptation.free is None:
             break
         free, posterior = adaptation.free, result.posterior

@@ -162,7 +162,7 @@ class Counts:
     def std(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         with np.errstate(over="ignore"):
             rate = np.exp(mean + 0.5 * variance)
-            return np.hypot(np.sqrt(rate), rate * np.sqrt(np.expm1(variance)))
+            return np.asarray(np.hypot(np.sqrt(rate), rate * np.sqrt(np.expm1(variance))))
 
     def quantile(self, mean: FloatArray, variance: FloatArray, q: FloatArray) -> FloatArray:
         m, s, p = np.ravel(mean), np.sqrt(np.ravel(variance)), np.ravel(q)
@@ -202,7 +202,7 @@ def _tilted(x: FloatArray, c: FloatArray) -> FloatArray:
     w = c - x
     scaled = 0.5 * np.exp(-0.5 * x * x) * erfcx(np.maximum(w, 0.0) / np.sqrt(2.0))
     plain = np.exp(np.minimum(c * (0.5 * c - x), 0.0)) * ndtr(-w)
-    return np.where(w > 0.0, scaled, plain)
+    return np.asarray(np.where(w > 0.0, scaled, plain))
 
 
 def _invert(
@@ -235,7 +235,7 @@ def _quantile_of_counts(mean: FloatArray, std: FloatArray, p: FloatArray) -> Flo
         middle = np.floor(0.5 * (low + high))
         under = _counts_below(middle, mean, std) < p
         low, high = np.where(under, middle, low), np.where(under, high, middle)
-    return high
+    return np.asarray(high)
 
 
 def _counts_below(n: FloatArray, mean: FloatArray, std: FloatArray) -> FloatArray:
