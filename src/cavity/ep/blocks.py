@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.ep.knowledge import Gaussian, Knowledge
 from cavity.ep.rows import Rows
 from cavity.ep.sites import RowSites, propose
 from cavity.gaussian import FactorialGaussian
@@ -26,7 +28,6 @@ from cavity.result import Ledger, Refusal, Status, Trace
 
 FloatArray = NDArray[np.float64]
 
-_LOG_2PI = float(np.log(2.0 * np.pi))
 # How often the step of a block is halved until the posterior is proper, before the block is refused.
 _HALVINGS = 8
 # Largest convergence rate that is believed when the distance still to go is estimated from two changes.
@@ -41,13 +42,11 @@ class Work(Protocol):
     """The posterior while EP works on it: what a backend for full or sparse precision offers."""
 
     prior: FactorialGaussian
-    shift: FloatArray
     mean: FloatArray
     first_step: float
 
-    @property
-    def information(self) -> Any:
-        """What the rows say about pairs of coefficients, without the prior: one triangle counts."""
+    def knowledge(self, log_scale: float) -> Knowledge:
+        """Give what the rows say, apart from the prior, with this scale of the sites."""
 
     def parts(self, first: bool) -> Sequence[slice]:
         """Blocks of rows of the first loop, or of a later one."""
@@ -66,10 +65,6 @@ class Work(Protocol):
 
     def variance(self) -> FloatArray:
         """Posterior variances of the coefficients."""
-
-    @property
-    def log_det(self) -> float:
-        """Logarithm of the determinant of the posterior precision."""
 
 
 class Adaptation(Protocol):
@@ -97,35 +92,57 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Loops at most; largest change in standard deviations that counts as converged; power of all factors."""
+    """How a run goes.
+
+    Parameters
+    ----------
+    max_iter
+        Loops at most.
+    tol
+        The run ends when no mean is estimated to move by more than this many standard deviations any more, and no
+        variance by more than this share.
+    beta
+        Inverse temperature: the power of all factors.
+    power
+        Power of Power EP: how much of a row's factor is removed and fitted at a time.
+    """
 
     max_iter: int = 100
     tol: float = 0.01
     beta: float = 1.0
+    power: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BlockResult:
-    r"""The outcome of a run: what the rows say, in natural form, apart from the prior.
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """How a run ended: what the rows say, apart from the prior, and the prior and the loss that it ended with."""
 
-    Parameters
-    ----------
-    information, shift, log_scale
-        The product of all sites, :math:`e^{c + h^\top \theta - \theta^\top G \theta / 2}`.
-    prior, loss
-        As the run ended with them.
-    log_evidence
-        Logarithm of the integral of prior times sites.
-    """
-
-    information: Any
-    shift: FloatArray
-    log_scale: float
+    knowledge: Any
     prior: FactorialGaussian
     loss: Loss
-    log_evidence: float
     status: Status
     trace: Trace
+
+    @cached_property
+    def posterior(self) -> Gaussian:
+        """Prior times sites; its mass is the evidence."""
+        posterior: Gaussian = self.knowledge.posterior(self.prior)
+        return posterior
+
+    @property
+    def mean(self) -> FloatArray:
+        """Posterior mean."""
+        return self.posterior.mean
+
+    @property
+    def std(self) -> FloatArray:
+        """Posterior standard deviations."""
+        return np.sqrt(self.posterior.variance)
+
+    @property
+    def log_evidence(self) -> float:
+        """Logarithm of the integral of prior times sites."""
+        return self.posterior.log_mass
 
 
 def run(
@@ -137,7 +154,7 @@ def run(
     predictor: int = 0,
     adaptation: Adaptation | None = None,
     report: Callable[[int, float], None] | None = None,
-) -> BlockResult:
+) -> Outcome:
     """Revise the sites of all rows until the posterior stands.
 
     Parameters
@@ -217,17 +234,11 @@ class _Run:
         if self.next_prior is not self.work.prior and not self.work.set_prior(self.next_prior):
             self.ledger.refuse(-1, Refusal.RESCALING)
 
-    def result(self) -> BlockResult:
+    def result(self) -> Outcome:
         """Everything so far as a value."""
-        work, prior = self.work, self.work.prior
-        log_scale = float(np.sum(self.sites.log_scale))
-        m = work.mean
-        height = prior.log_scale + 0.5 * float(m @ (prior.shift + work.shift))
-        log_evidence = log_scale + height + 0.5 * (m.size * _LOG_2PI - work.log_det)
-        status = self.ledger.status(single_pass=False, settled=self.converged)
-        return BlockResult(
-            work.information, work.shift, log_scale, prior, self.loss, log_evidence, status, self.ledger.trace()
-        )
+        knowledge = self.work.knowledge(float(np.sum(self.sites.log_scale)))
+        status = self.ledger.status(single_pass=self.options.max_iter == 1, settled=self.converged)
+        return Outcome(knowledge, self.work.prior, self.loss, status, self.ledger.trace())
 
     def _lower_ceiling(self, number: int) -> None:
         """Take smaller steps with all rows where a loop changes more than an earlier one did."""
@@ -252,8 +263,9 @@ class _Run:
         """Revise the rows of a block; halve their steps while the posterior would be improper."""
         sites = self.sites.part(part)
         sites.mean[:], sites.variance[:] = self.work.predictors(part)
+        o = self.options
         revision, step = propose(
-            self.loss, self.targets[part], self.rows.weights[part], self.options.beta, sites, fresh
+            self.loss, self.targets[part], self.rows.weights[part], sites, beta=o.beta, power=o.power, fresh=fresh
         )
         self.ledger.updates += step.size
         self._note(part, revision.improper, Refusal.IMPROPER_CAVITY)

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dgemv, dsyrk, dtrsm
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
+from cavity.ep.knowledge import DenseKnowledge
 from cavity.ep.rows import Rows
-from cavity.gaussian import FactorialGaussian
+from cavity.gaussian import FactorialGaussian, ImproperError
 
 FloatArray = NDArray[np.float64]
 
@@ -33,16 +34,17 @@ class DenseWork:
 
     first_step = 1.0
 
-    def __init__(
-        self, rows: Rows, prior: FactorialGaussian, start: tuple[FloatArray, FloatArray] | None = None
-    ) -> None:
-        d = rows.shape[1]
+    def __init__(self, rows: Rows, prior: FactorialGaussian, start: DenseKnowledge | None = None) -> None:
         self.rows, self.prior = rows, prior
-        self.information: FloatArray = np.zeros((d, d), order="F") if start is None else np.asfortranarray(start[0])
-        self.shift: FloatArray = np.zeros(d) if start is None else start[1]
-        self._block: tuple[slice, FloatArray] | None = None
-        if not self._factorise(self.information):
-            raise ValueError("prior and start must make a proper posterior")
+        self.start = DenseKnowledge.nothing(rows.shape[1]) if start is None else start
+        self.shift, self._block = self.start.shift, (slice(0), np.empty((0, rows.shape[1])))
+        if not self._factorise(np.asfortranarray(self.start.information)):
+            raise ImproperError("prior and what is known before must make a proper posterior")
+
+    def knowledge(self, log_scale: float) -> DenseKnowledge:
+        """Give what the rows say, apart from the prior, added to what was known before."""
+        lower = np.tril(self.information)
+        return DenseKnowledge(lower + np.tril(lower, -1).T, self.shift, self.start.log_scale + log_scale)
 
     def parts(self, first: bool) -> list[slice]:
         """Blocks of rows: of doubling size in the first loop, of equal size afterwards.
@@ -98,13 +100,8 @@ class DenseWork:
         inverse, _ = dtrtri(self.root, lower=1)
         return np.asarray(np.einsum("ij,ij->j", inverse, inverse))
 
-    @property
-    def log_det(self) -> float:
-        """Logarithm of the determinant of the posterior precision."""
-        return 2.0 * float(np.sum(np.log(np.diag(self.root))))
-
     def _rows_of(self, part: slice) -> FloatArray:
-        if self._block is None or self._block[0] != part:
+        if self._block[0] != part:
             self._block = part, self.rows.block(part)
         return self._block[1]
 

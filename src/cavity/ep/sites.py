@@ -14,6 +14,7 @@ weight w have the same fixed point, and a fractional weight never removes more t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,14 +67,14 @@ class RowSites:
     @classmethod
     def start(cls, rows: int, step: float) -> RowSites:
         """Uniform sites that begin with this step."""
-        arrays = {name: np.zeros(rows) for name in _ARRAYS}
+        arrays: Any = {name: np.zeros(rows) for name in _ARRAYS}
         arrays["step"][:] = step
         return cls(**arrays)
 
     def part(self, part: slice) -> RowSites:
         """Give views of the sites of some rows."""
         views = {name: getattr(self, name)[part] for name in _ARRAYS}
-        return RowSites(**views, ceiling=self.ceiling)  # type: ignore[arg-type]
+        return RowSites(**views, ceiling=self.ceiling)
 
     def accept(self, revision: Revision, step: FloatArray) -> None:
         """Take over a revision, by so much of it per row."""
@@ -105,21 +106,29 @@ class Revision:
 
 
 def propose(
-    loss: Loss, targets: FloatArray, weights: FloatArray, beta: float, sites: RowSites, fresh: bool
+    loss: Loss,
+    targets: FloatArray,
+    weights: FloatArray,
+    sites: RowSites,
+    *,
+    beta: float = 1.0,
+    power: float = 1.0,
+    fresh: bool = False,
 ) -> tuple[Revision, FloatArray]:
     """Fit every row against its own cavity, all under the same posterior; return the revision and the steps to take.
 
-    ``sites.mean`` and ``sites.variance`` hold the predictors under that posterior. ``fresh`` sites have no history.
+    ``sites.mean`` and ``sites.variance`` hold the predictors under that posterior. ``fresh`` sites have no history. Of
+    every row's factor and site the ``power`` is removed and fitted, the whole by default.
     """
     m, v = sites.mean, sites.variance
-    copies, power = np.maximum(weights, 1.0), beta * np.minimum(weights, 1.0)
+    copies, exponent = np.maximum(weights, 1.0) / power, beta * power * np.minimum(weights, 1.0)
     with np.errstate(all="ignore"):
         t, r = sites.precision / copies, sites.shift / copies
         share = 1.0 - t * v
         improper = ~(share > _LEAST_SHARE)
         cavity_variance = v / np.where(improper, 1.0, share)
         cavity_mean = m + cavity_variance * (t * m - r)
-        tilt = tilts(loss, targets, cavity_mean, cavity_variance, power)
+        tilt = tilts(loss, targets, cavity_mean, cavity_variance, exponent)
         new_t = (1.0 / tilt.ratio - 1.0) / cavity_variance
         new_r = cavity_mean * new_t + tilt.shift / (tilt.ratio * np.sqrt(cavity_variance))
         at_mean = (new_r - 0.5 * new_t * cavity_mean) * cavity_mean

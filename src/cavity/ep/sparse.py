@@ -14,6 +14,7 @@ from scipy import sparse
 from scipy.linalg import LinAlgError
 
 from cavity.ep.dense import doubling_parts, equal_parts
+from cavity.ep.knowledge import SparseKnowledge
 from cavity.ep.rows import Rows
 from cavity.gaussian import FactorialGaussian
 from cavity.gaussians import Analysis, SparsePrecision, factorise
@@ -72,15 +73,11 @@ class SparseWork:
         """Posterior variances of the coefficients."""
         return self.factor.variances()
 
-    @property
-    def information(self) -> Any:
-        """What the rows say about pairs of coefficients: the upper triangle, without the prior."""
-        return (self.factor.matrix - sparse.diags_array(self.prior.precision)).tocsc()
-
-    @property
-    def log_det(self) -> float:
-        """Logarithm of the determinant of the posterior precision."""
-        return self.factor.log_det
+    def knowledge(self, log_scale: float) -> SparseKnowledge:
+        """Give what the rows say, apart from the prior."""
+        information = (self.factor.matrix - sparse.diags_array(self.prior.precision)).tocsc()
+        border = self.factor.pattern.order[self.factor.inner :]
+        return SparseKnowledge(information, self.shift, border, log_scale)
 
     def _factorise(self, precisions: FloatArray, shift: FloatArray, prior: FactorialGaussian) -> bool:
         if not (np.all(np.isfinite(precisions)) and np.all(np.isfinite(shift))):

@@ -15,13 +15,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from cavity.ep.adaptation import Adaptive, revised_variance
+from cavity.ep.blocks import Outcome
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Knowledge
 from cavity.ep.rows import Rows, dense_rows
 from cavity.estimators._design import with_intercept
 from cavity.estimators._parameters import LARGEST_ENTRY, LARGEST_WEIGHT, Parameters
 from cavity.estimators._plan import Plan, plan_fit, plan_stream
 from cavity.estimators._posteriors import Posteriors
-from cavity.estimators._runs import Outcome, add_rows, run_blocks, run_product
+from cavity.estimators._runs import add_rows, run_blocks, run_product
 from cavity.estimators._streams import ProductStreams, one_row
 from cavity.estimators._totals import Totals
 from cavity.factors import canonical

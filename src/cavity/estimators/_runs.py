@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -11,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.ep.adaptation import Adaptive, revised_variance
-from cavity.ep.blocks import BlockResult, Options, Work, run
+from cavity.ep.blocks import Options, Outcome, Work, run
 from cavity.ep.dense import DenseWork
-from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Knowledge, SparseKnowledge
+from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge
 from cavity.ep.rows import Rows
 from cavity.ep.sparse import SparseWork
 from cavity.estimators._parameters import Parameters
@@ -23,7 +22,6 @@ from cavity.factors import LinearBatches
 from cavity.gaussian import FactorialGaussian
 from cavity.gaussians import Analysis
 from cavity.losses import Loss
-from cavity.result import Status, Trace
 
 FloatArray = NDArray[np.float64]
 
@@ -35,19 +33,13 @@ _STREAM_LOOPS, _STREAM_TOL = 30, 0.02
 _ROUNDS, _CLOSE = 6, 0.1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
-    """What one linear predictor's run ended with."""
-
-    knowledge: Knowledge
-    prior: FactorialGaussian
-    loss: Loss
-    status: Status
-    trace: Trace
-
-
 def run_blocks(
-    loss: Loss, rows: Rows, prior: FactorialGaussian, parameters: Parameters, adaptation: Adaptive, analysis: Any
+    loss: Loss,
+    rows: Rows,
+    prior: FactorialGaussian,
+    parameters: Parameters,
+    adaptation: Adaptive,
+    analysis: Analysis | None,
 ) -> list[Outcome]:
     """Fit every linear predictor with all correlations: dense, or sparse where there is an analysis of the pattern."""
     options = Options(parameters.max_iter, parameters.tol, parameters.beta)
@@ -57,8 +49,8 @@ def run_blocks(
         for k in range(rows.targets.shape[0]):
             work: Work = DenseWork(rows, prior) if analysis is None else SparseWork(rows, matrix, analysis, prior)
             with LoopReport(parameters.verbose, options) as report:
-                result = run(loss, rows, work, options, predictor=k, adaptation=adaptation, report=report.after_loop)
-            outcomes.append(_outcome(result, analysis))
+                outcome = run(loss, rows, work, options, predictor=k, adaptation=adaptation, report=report.after_loop)
+            outcomes.append(outcome)
     return outcomes
 
 
@@ -69,27 +61,8 @@ def add_rows(
     options, outcomes = Options(_STREAM_LOOPS, _STREAM_TOL, beta), []
     with threads_for(rows.shape[1]):
         for k, (before, prior) in enumerate(zip(known, priors, strict=True)):
-            work = DenseWork(rows, prior, (before.information, before.shift))
-            result = run(loss, rows, work, options, predictor=k)
-            outcome = _outcome(result, None)
-            assert isinstance(outcome.knowledge, DenseKnowledge)
-            total = DenseKnowledge(
-                outcome.knowledge.information, outcome.knowledge.shift, before.log_scale + result.log_scale
-            )
-            outcomes.append(Outcome(total, prior, loss, outcome.status, outcome.trace))
+            outcomes.append(run(loss, rows, DenseWork(rows, prior, before), options, predictor=k))
     return outcomes
-
-
-def _outcome(result: BlockResult, analysis: Analysis | None) -> Outcome:
-    knowledge: Knowledge
-    if analysis is None:
-        lower = np.tril(result.information)
-        knowledge = DenseKnowledge(lower + np.tril(lower, -1).T, result.shift, result.log_scale)
-    else:
-        assert analysis.pattern is not None
-        order, inner = analysis.pattern.order, analysis.pattern.elimination.layout.order.size
-        knowledge = SparseKnowledge(result.information, result.shift, order[inner:], result.log_scale)
-    return Outcome(knowledge, result.prior, result.loss, result.status, result.trace)
 
 
 def run_product(

@@ -32,7 +32,7 @@ def one_row(
     u = x @ posterior.root
     sites = RowSites.start(1, 1.0)
     sites.mean[0], sites.variance[0] = x @ posterior.mean, u @ u
-    revision, _ = propose(loss, np.array([target]), np.ones(1), beta, sites, fresh=True)
+    revision, _ = propose(loss, np.array([target]), np.ones(1), sites, beta=beta, fresh=True)
     precision, shift, v = float(revision.precision[0]), float(revision.shift[0]), float(sites.variance[0])
     grown = 1.0 + precision * v
     if revision.nonfinite[0] or revision.improper[0] or not grown > 0.0:
