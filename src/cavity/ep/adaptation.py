@@ -35,13 +35,19 @@ _ADDED = 0.5
 _TYPICAL_SPREAD = 5.0
 # Loops averaged with expectation maximisation, and the largest factor by which one loop changes a variance or scale.
 _CAUTIOUS_LOOPS, _LARGEST_FACTOR = 3, 10.0
-# Smaller changes of the logarithm are none.
-_NO_CHANGE = 1e-4
+# After a revision the posterior follows: the next one waits until a loop changes it by less than this, in standard
+# deviations, or for so many loops.
+_STILL_FOLLOWS, _PATIENCE = 0.05, 4
+# Largest slope of the fixed-point iteration that is believed when its steps are lengthened: twentyfold at most.
+_STEEPEST = 0.95
+# The variance is found when its logarithm would change by less than this: standard deviations of coefficients that
+# the data say nothing of would change by one percent. Smaller changes of the noise scale's logarithm are none.
+_CLOSE, _NO_CHANGE = 0.02, 1e-4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Adaptive:
-    """Revises prior variance, noise scale, or both.
+    """Revises prior variance, noise scale, or both, in one run.
 
     Parameters
     ----------
@@ -59,17 +65,43 @@ class Adaptive:
     typical: float = 1.0
     scale: bool = False
     beta: float = 1.0
+    _last: tuple[float, float] | None = None
+    _waited: int = 0
+    _found: bool = False
 
-    def prior(self, prior: FactorialGaussian, mean: FloatArray, variance: FloatArray, loop: int) -> FactorialGaussian:
+    def prior(
+        self, prior: FactorialGaussian, mean: FloatArray, variance: FloatArray, loop: int, change: float
+    ) -> FactorialGaussian:
         """Prior with the revised variance."""
-        if self.free is None or not np.any(self.free):
+        if self.free is None or not np.any(self.free) or self._found:
             return prior
         center = prior.shift / prior.precision
-        v = 1.0 / float(prior.precision[self.free][0])
-        new = revised_variance(v, (mean - center)[self.free], variance[self.free], self.typical, loop < _CAUTIOUS_LOOPS)
-        if abs(np.log(new / v)) < _NO_CHANGE:
+        v, cautious = 1.0 / float(prior.precision[self.free][0]), loop < _CAUTIOUS_LOOPS
+        self._waited += 1
+        if not cautious and change > _STILL_FOLLOWS and self._waited < _PATIENCE:
             return prior
-        return FactorialGaussian.from_moments(center, np.where(self.free, new, 1.0 / prior.precision))
+        new = revised_variance(v, (mean - center)[self.free], variance[self.free], self.typical, cautious)
+        step = float(np.log(new / v))
+        if not cautious:
+            known = self._last is not None
+            step = self._secant(float(np.log(v)), step)
+            self._found = known and abs(step) < _CLOSE and change <= _STILL_FOLLOWS
+        if self._found:
+            return prior
+        self._waited = 0
+        variances = np.where(self.free, v * np.exp(step), 1.0 / prior.precision)
+        return FactorialGaussian.from_moments(center, variances)
+
+    def _secant(self, here: float, step: float) -> float:
+        """Step of the logarithm, by the secant through the fixed point's steps now and at the last revision.
+
+        Where the data say little of the variance, the plain iteration shortens its distance by a few percent per step.
+        """
+        last, self._last = self._last, (here, step)
+        if last is None or last[0] == here:
+            return step
+        slope = 1.0 + (step - last[1]) / (here - last[0])
+        return limited(step / (1.0 - min(max(slope, -1.0), _STEEPEST)))
 
     def loss(self, loss: Loss, targets: FloatArray, weights: FloatArray, sites: RowSites) -> Loss:
         """Loss with the revised scale."""
@@ -89,7 +121,13 @@ def revised_variance(v: float, deviations: FloatArray, variances: FloatArray, ty
     if cautious:
         averaged = (squares + float(np.sum(variances)) + added) / (deviations.size + _ADDED)
         new = float(np.sqrt(new * averaged))
-    return min(max(new, v / _LARGEST_FACTOR), v * _LARGEST_FACTOR)
+    return float(v * np.exp(limited(float(np.log(new / v)))))
+
+
+def limited(step: float) -> float:
+    """Keep the change of a logarithm within the largest factor."""
+    most = float(np.log(_LARGEST_FACTOR))
+    return min(max(step, -most), most)
 
 
 def typical_variance(X: Any, spread: float = _TYPICAL_SPREAD) -> float:

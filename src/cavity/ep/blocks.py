@@ -33,9 +33,10 @@ _HALVINGS = 8
 # Largest convergence rate that is believed when the distance still to go is estimated from two changes.
 _SLOWEST_RATE = 0.9
 
-# From this loop on a change larger than an earlier one lowers the largest step of all rows by this factor, down to the
-# last number. Convex costs hardly need it; of the others it decides whether they come to rest.
-_PATIENCE, _CEILING_SHRINK, _LEAST_CEILING = 5, 0.8, 0.02
+# From this loop on the largest step of all rows is lowered by the first factor after a change larger than an earlier one,
+# down to the last number, and raised by the second otherwise. Convex costs hardly need it; of the others it decides
+# whether they come to rest.
+_PATIENCE, _LOWER, _RAISE, _LEAST_CEILING = 5, 0.8, 1.1, 0.02
 
 
 class Work(Protocol):
@@ -70,8 +71,10 @@ class Work(Protocol):
 class Adaptation(Protocol):
     """What is revised after every loop, beside the sites."""
 
-    def prior(self, prior: FactorialGaussian, mean: FloatArray, variance: FloatArray, loop: int) -> FactorialGaussian:
-        """Prior for the next loop, given posterior means and variances of the coefficients."""
+    def prior(
+        self, prior: FactorialGaussian, mean: FloatArray, variance: FloatArray, loop: int, change: float
+    ) -> FactorialGaussian:
+        """Prior for the next loop, given posterior means and variances of the coefficients and the loop's change."""
 
     def loss(self, loss: Loss, targets: FloatArray, weights: FloatArray, sites: RowSites) -> Loss:
         """Loss for the next loop; only its field ``scale`` may differ."""
@@ -81,7 +84,9 @@ class Adaptation(Protocol):
 class Fixed:
     """Nothing is revised."""
 
-    def prior(self, prior: FactorialGaussian, mean: FloatArray, variance: FloatArray, loop: int) -> FactorialGaussian:
+    def prior(
+        self, prior: FactorialGaussian, mean: FloatArray, variance: FloatArray, loop: int, change: float
+    ) -> FactorialGaussian:
         """Keep the prior."""
         return prior
 
@@ -211,7 +216,7 @@ class _Run:
         stretch = np.max(np.abs(np.log(self.after / variance)), initial=0.0)
         before, self.change = self.change, float(max(shift, stretch))
         self.ledger.end_loop(self.change)
-        self._lower_ceiling(number)
+        self._set_ceiling(number)
         # With changes that fall by a constant rate, the sum of those to come; steps below one hide a part of them.
         rate = min(self.change / before, _SLOWEST_RATE) if before > 0.0 else 0.0
         average_step = float(np.mean(self.sites.step)) if self.sites.step.size else 1.0
@@ -231,8 +236,10 @@ class _Run:
             if self.work.scale(factor):
                 self.sites.scale_by(factor)
                 self.loss = self.next_loss
-        if self.next_prior is not self.work.prior and not self.work.set_prior(self.next_prior):
-            self.ledger.refuse(-1, Refusal.RESCALING)
+        if self.next_prior is not self.work.prior:
+            self.least_change = np.inf  # what follows the new prior is not a sign of trouble
+            if not self.work.set_prior(self.next_prior):
+                self.ledger.refuse(-1, Refusal.RESCALING)
 
     def result(self) -> Outcome:
         """Everything so far as a value."""
@@ -240,17 +247,18 @@ class _Run:
         status = self.ledger.status(single_pass=self.options.max_iter == 1, settled=self.converged)
         return Outcome(knowledge, self.work.prior, self.loss, status, self.ledger.trace())
 
-    def _lower_ceiling(self, number: int) -> None:
-        """Take smaller steps with all rows where a loop changes more than an earlier one did."""
-        if number >= _PATIENCE and self.change > max(self.least_change, self.options.tol):
-            self.sites.ceiling = max(_CEILING_SHRINK * self.sites.ceiling, _LEAST_CEILING)
+    def _set_ceiling(self, number: int) -> None:
+        """Take smaller steps with all rows after a loop that changes more than an earlier one did, larger ones else."""
+        if number >= _PATIENCE and self.change > self.options.tol:
+            factor = _LOWER if self.change > self.least_change else _RAISE
+            self.sites.ceiling = min(max(factor * self.sites.ceiling, _LEAST_CEILING), 1.0)
         if number > 0:
             self.least_change = min(self.least_change, self.change)
 
     def _look_ahead(self, number: int) -> None:
         """Ask what the prior and the loss of the next loop should be, and by how much they would move."""
         work, rows = self.work, self.rows
-        self.next_prior = self.adaptation.prior(work.prior, work.mean, self.after, number)
+        self.next_prior = self.adaptation.prior(work.prior, work.mean, self.after, number, self.change)
         self.next_loss = self.adaptation.loss(self.loss, self.targets, rows.weights, self.sites)
         self.moved = 0.0
         if self.next_prior is not work.prior:

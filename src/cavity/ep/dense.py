@@ -23,8 +23,9 @@ from cavity.gaussian import FactorialGaussian, ImproperError
 FloatArray = NDArray[np.float64]
 
 
-# Smallest blocks, in rows: below this a call into LAPACK costs more than it computes (first loop, later loops).
-_SMALLEST_BLOCKS = 100, 400
+# Smallest blocks, in rows: enough for array operations to pay. With 20 problems converge in fewer loops that take longer,
+# with 400 some of few columns overshoot and take many more.
+_SMALLEST_BLOCK = 50
 # Blocks of a later loop, at most: fewer blocks amortise the factorisation, more of them see newer posteriors.
 _BLOCKS = 16
 
@@ -52,8 +53,8 @@ class DenseWork:
         A block has at least as many rows as there are columns, so that its factorisation costs no more than its sums.
         """
         n, d = self.rows.shape
-        smallest, later = (max(least, d) for least in _SMALLEST_BLOCKS)
-        return doubling_parts(n, smallest) if first else equal_parts(n, max(later, -(-n // _BLOCKS)))
+        smallest = max(_SMALLEST_BLOCK, d)
+        return doubling_parts(n, smallest) if first else equal_parts(n, max(smallest, -(-n // _BLOCKS)))
 
     def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the linear predictors of a part of the rows."""

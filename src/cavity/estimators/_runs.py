@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -49,7 +50,9 @@ def run_blocks(
         for k in range(rows.targets.shape[0]):
             work: Work = DenseWork(rows, prior) if analysis is None else SparseWork(rows, matrix, analysis, prior)
             with LoopReport(parameters.verbose, options) as report:
-                outcome = run(loss, rows, work, options, predictor=k, adaptation=adaptation, report=report.after_loop)
+                outcome = run(
+                    loss, rows, work, options, predictor=k, adaptation=replace(adaptation), report=report.after_loop
+                )
             outcomes.append(outcome)
     return outcomes
 
