@@ -29,7 +29,7 @@ from cavity.factors import LinearBatches
 from cavity.gaussian import FactorialGaussian
 from cavity.kernels import _schemes as compiled
 from cavity.kernels._border import check_rows, check_visits
-from cavity.kernels._bridge import entry
+from cavity.kernels._bridge import entry, kinds
 from cavity.kernels._exact import ExactProjection as CompiledProjection
 from cavity.kernels._single import posterior_and_scratch, read_posterior, single_star, single_taylor
 from cavity.kernels._single_exact import moments_and_notes, read_moments, single_exact
@@ -255,7 +255,7 @@ class LinearRun:
     def _sweep(self, route: Route, options: Options, outcomes: Any) -> None:
         f = self.factors
         data = (self.data, self.targets, self.weights, f.cuts)
-        entry(sweep, type(f.loss))(
+        entry(sweep, *kinds(f.loss))(
             f.loss, self.scheme, *data, self.state, self.store, *route, options, outcomes, self.work
         )
 
@@ -354,9 +354,9 @@ class SparsePass(LinearRun):
         f = self.factors
         arguments = (self.data, self.targets, self.weights, f.cuts, self.state, route[0], options, outcomes, self.work)
         if isinstance(self.scheme, compiled.VariationalQuadrature):
-            entry(single_star, type(f.loss))(f.loss, self.scheme.spread, *arguments)
+            entry(single_star, *kinds(f.loss))(f.loss, self.scheme.spread, *arguments)
         else:
-            entry(single_taylor, type(f.loss))(f.loss, self.scheme.by_slope, *arguments)
+            entry(single_taylor, *kinds(f.loss))(f.loss, self.scheme.by_slope, *arguments)
 
 
 class ExactSparsePass(LinearRun):
@@ -375,7 +375,7 @@ class ExactSparsePass(LinearRun):
     def _sweep(self, route: Route, options: Options, outcomes: Any) -> None:
         f = self.factors
         arguments = (self.data, self.targets, self.weights, f.cuts, self.state, route[0], options, outcomes, self.work)
-        entry(single_exact, type(f.loss))(f.loss, self.scheme.rules, *arguments)
+        entry(single_exact, *kinds(f.loss))(f.loss, self.scheme.rules, *arguments)
 
     def _undo_visit(self) -> None:
         """Put back the coordinates that the batch has seen, which it has noted: their places count from the cursor."""

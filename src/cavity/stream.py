@@ -14,7 +14,7 @@ from scipy import sparse
 
 from cavity.gaussian import FactorialGaussian
 from cavity.kernels._border import check_rows
-from cavity.kernels._bridge import entry
+from cavity.kernels._bridge import entry, kinds
 from cavity.kernels._store import NONE, Store
 from cavity.kernels._sweep import DenseData, Options, SparseData, State, sweep
 from cavity.kernels._work import work_for
@@ -76,7 +76,7 @@ class Stream:
         self._state: Any = State(records, records.view(np.uint64), scale, cursor)
         starts, support = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
         self._store: Any = Store(NONE, starts, support, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
-        self._sweep = entry(sweep, type(loss))
+        self._sweep = entry(sweep, *kinds(loss))
         self._works: dict[bool, Any] = {}
         self._rooms: dict[bool, tuple[int, int, int]] = {}
         self._plans: dict[tuple[int, int], tuple[Any, Any, Any]] = {}

@@ -11,17 +11,22 @@ notice an edited loss in another file, and cannot read a cache that knows a loss
 from __future__ import annotations
 
 import hashlib
+import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
+from numba.core.caching import IndexDataCacheFile
 from numba.extending import intrinsic, overload_method
+
+from cavity.kernels._digest import digest_of
 
 # Reassociation and contraction only: NaN and infinity keep their meaning.
 FASTMATH = {"reassoc", "contract"}
@@ -48,19 +53,33 @@ careful = njit(**AS_WRITTEN)
 def entry(function: Callable[..., Any], *components: type) -> Any:
     """Compile an entry point for components of these types, cached on disk under a name of its own.
 
-    What a script defines itself has no name that another process could find it by, and is not cached.
+    What a script or a function defines has no name that another process could find it by, and what reaches something of
+    unknown content could be edited without notice: neither is cached on disk.
     """
-    digest = hashlib.sha256(_digest_of_kernels())
+    digest, cached = hashlib.sha256(_digest_of_kernels()), True
     for component in components:
-        digest.update(f"{component.__module__}.{component.__qualname__}".encode())
-        for name in sorted(vars(component)):
-            _update(digest, vars(component)[name])
+        content = digest_of(component)
+        digest.update(content or b"")
+        local = component.__module__ == "__main__" or "<locals>" in component.__qualname__
+        cached = cached and content is not None and not local
     copy = FunctionType(function.__code__, function.__globals__, function.__name__)
     copy.__module__, copy.__qualname__ = function.__module__, f"{function.__name__}_{digest.hexdigest()[:16]}"
-    cached = all(component.__module__ != "__main__" for component in components)
-    compiled = njit(cache=cached, **OPTIONS)(copy)
-    _tolerate_strangers(compiled)
+    try:
+        compiled = njit(cache=cached, **OPTIONS)(copy)
+    except RuntimeError:  # there is no folder that a cache could be written to
+        compiled = njit(**OPTIONS)(copy)
+    file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if isinstance(file, IndexDataCacheFile):
+        file.__class__ = _CheckedFiles
     return compiled
+
+
+def kinds(component: Any) -> tuple[type, ...]:
+    """Types of a component and of the components in its fields: what `entry` is to be asked for."""
+    found = [type(component)]
+    for part in component if isinstance(component, tuple) else ():
+        found += [kind for kind in kinds(part) if issubclass(kind, tuple) and kind not in found]
+    return tuple(found)
 
 
 @cache
@@ -72,28 +91,43 @@ def _digest_of_kernels() -> bytes:
     return digest.digest()
 
 
-def _update(digest: Any, member: Any) -> None:
-    """Take the code of a method, or of a property, into a digest."""
-    code = getattr(getattr(member, "fget", member), "__code__", None)
-    if isinstance(code, CodeType):
-        digest.update(repr((code.co_name, code.co_names, code.co_consts)).encode())
-        digest.update(code.co_code)
+class _CheckedFiles(IndexDataCacheFile):
+    """Files of the cache, with digests: whatever is damaged, or names types that this process lacks, is not there.
 
+    It is compiled again then, and written anew. A cache that cannot be written is done without.
+    """
 
-def _tolerate_strangers(compiled: Any) -> None:
-    """Read an index of the cache that names a type which does not exist here as an empty one."""
-    file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-    if file is None:
-        return
-    read = file._load_index
+    def save(self, key: Any, data: Any) -> None:
+        with suppress(OSError):
+            super().save(key, data)
 
-    def read_or_nothing() -> Any:
+    def _load_index(self) -> Any:
         try:
-            return read()
-        except (ImportError, AttributeError):
+            return self._opened(super()._load_index()[""])
+        except Exception:
             return {}
 
-    file._load_index = read_or_nothing
+    def _save_index(self, overloads: Any) -> None:
+        super()._save_index({"": self._sealed(overloads)})
+
+    def _load_data(self, name: str) -> Any:
+        try:
+            return self._opened(super()._load_data(name))
+        except Exception:
+            return None
+
+    def _save_data(self, name: str, data: Any) -> None:
+        super()._save_data(name, self._sealed(data))
+
+    def _sealed(self, thing: Any) -> tuple[bytes, bytes]:
+        content = self._dump(thing)
+        return hashlib.sha256(content).digest(), content
+
+    def _opened(self, sealed: tuple[bytes, bytes]) -> Any:
+        digest, content = sealed
+        if hashlib.sha256(content).digest() != digest:
+            raise ValueError("the content does not fit its digest")
+        return pickle.loads(content)
 
 
 def open_method(name: str, arity: int, reassociate: bool = True) -> None:
