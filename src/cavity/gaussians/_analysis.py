@@ -10,15 +10,22 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity.gaussians._elimination import Elimination, pairs_of_rows, plan
-from cavity.gaussians._ordering import IntArray, Ordering, dissect, heavy, without_diagonal
+from cavity.gaussians._ordering import CORNER, IntArray, Ordering, dissect, heavy
 
 FloatArray = NDArray[np.float64]
 
 # A column with entries in more than this share of rows belongs to the border: few columns do not meet it, and as a
 # dense column it takes less than three times the memory.
 _BORDER = 0.25
+_SAMPLE = 100  # columns
+_MAX_ENTRIES = 2e7  # of the matrix: the analysis would take several seconds
+_FULL = 0.6  # share of entries; where one of two crossed factors can be eliminated it is at most a half
 _ROWS_AT_ONCE = 131_072
-_ENTRY = 100.0  # flops of a dense product in the time of one product of two entries of a row, there and back
+# Costs in flops of a dense matrix product, there and back: one product of two entries of a row, and per column of the
+# border one entry and one row.
+_PRODUCT = 100.0
+_ENTRY = 100.0
+_ROW = 150.0
 
 
 class Pattern(NamedTuple):
@@ -76,8 +83,19 @@ class Analysis:
     rows: Rows | None = field(default=None, repr=False)
 
 
-def analyse(X: Any, max_work: float = 1e12, max_memory: float = 4e9) -> Analysis:
-    """Order the columns of CSR rows and predict what a factor costs; above the bounds, refuse before it is allocated."""
+def analyse(X: Any, max_work: float = 2e11, max_memory: float = 4e9) -> Analysis:
+    """Order the columns of sparse rows and predict what a factor costs, from the pattern alone.
+
+    Parameters
+    ----------
+    X
+        The rows, sparse; they are kept for `factorise`.
+    max_work
+        Cost of one factorisation with all variances above which the analysis is given up, in flops of a dense matrix
+        product. A thread does about 2e10 of them per second.
+    max_memory
+        Bytes above which it is given up.
+    """
     X = sparse.csr_array(X, dtype=np.float64)
     if not X.has_canonical_format:
         X = X.copy()
@@ -87,9 +105,10 @@ def analyse(X: Any, max_work: float = 1e12, max_memory: float = 4e9) -> Analysis
     inner = X[:, columns] if border.size else X
     counts = np.diff(inner.indptr).astype(np.float64)
     products = 0.5 * float(np.sum(counts * (counts + 1.0)))
-    work = _ENTRY * products + 4.0 * X.shape[0] * border.size**2 + float(border.size) ** 3
+    work = _PRODUCT * products + _ENTRY * inner.nnz * border.size
+    work += X.shape[0] * border.size * (_ROW + 4.0 * border.size) + float(border.size) ** 3
     memory = 28.0 * products + 16.0 * inner.nnz + 8.0 * X.shape[0] * border.size
-    if work > max_work or memory > max_memory:
+    if work > max_work or memory > max_memory or _is_full(inner, max_work):
         return Analysis(0, np.inf, np.inf)
     graph = _graph(inner)
     ordering = dissect(graph, max_work - work)
@@ -107,20 +126,35 @@ def pattern_of(matrix: sparse.csc_array, border: NDArray[Any]) -> Pattern:
     columns = np.setdiff1d(np.arange(matrix.shape[0]), border)
     met = sparse.csc_array((np.ones(matrix.nnz, dtype=bool), matrix.indices, matrix.indptr), shape=matrix.shape)
     upper = met[columns][:, columns].tocsr()
-    graph = without_diagonal(upper + upper.T.tocsr())
+    graph = upper + upper.T.tocsr()
     return _pattern(dissect(graph, np.inf), graph, columns, border)
 
 
+def _is_full(inner: sparse.csr_array, max_work: float) -> bool:
+    """Whether a dense matrix would cost too much and, by a sample of its columns, this one is almost dense or huge."""
+    size = inner.shape[1]
+    if CORNER * float(size) ** 3 <= max_work:
+        return False
+    sample = np.random.default_rng(0).choice(size, _SAMPLE)
+    met = _pattern_only(inner)
+    mean = (met[:, sample].T.tocsr() @ met).nnz / _SAMPLE
+    return bool(mean * size > min(_FULL * float(size) ** 2, _MAX_ENTRIES))
+
+
+def _pattern_only(rows: sparse.csr_array) -> sparse.csr_array:
+    return sparse.csr_array((np.ones(rows.nnz, dtype=bool), rows.indices, rows.indptr), shape=rows.shape)
+
+
 def _graph(inner: sparse.csr_array) -> sparse.csr_array:
-    """Which columns meet in a row."""
-    met = sparse.csr_array((np.ones(inner.nnz, dtype=bool), inner.indices, inner.indptr), shape=inner.shape)
-    return without_diagonal(met.T.tocsr() @ met)
+    """Which columns meet in a row; every column meets itself."""
+    met = _pattern_only(inner)
+    return met.T.tocsr() @ met + sparse.eye_array(inner.shape[1], dtype=bool, format="csr")
 
 
 def _size(ordering: Ordering) -> tuple[int, float]:
     """Numbers that the factor stores, and bytes of it, the entries of the inverse and the index arrays."""
     corner = ordering.corner.size
-    fill, memory = corner**2, 40.0 * corner**2
+    fill, memory = corner**2, 32.0 * corner**2
     for level in ordering.levels:
         k = level.counts[~heavy(level.counts, corner)].astype(np.float64)
         fill += level.counts.size + level.meets.size

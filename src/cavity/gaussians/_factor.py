@@ -1,8 +1,8 @@
 r"""Numeric elimination of a sparse positive definite matrix, and the entries of its inverse on the pattern.
 
 Backwards over the steps, :math:`\Sigma_{SC} = -W \Sigma_{CC}` and
-:math:`\Sigma_{jj} = 1 / A_{jj} + w_j \Sigma_{CC} w_j^\top` need no entry of :math:`\Sigma_{CC}` outside the pattern of the
-Schur complement (Takahashi's recursion, one set at a time).
+:math:`\Sigma_{jj} = 1 / A_{jj} + w_j \Sigma_{CC} w_j^\top` need no entry of :math:`\Sigma_{CC}` outside the pattern of
+the Schur complement (Takahashi's recursion, one set at a time).
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ from cavity.gaussians._elimination import Elimination, Step
 
 FloatArray = NDArray[np.float64]
 
+_BLOCK = 256  # columns of the corner mirrored at once
+_AT_ONCE = 4_000_000  # entries of dense rows treated at once
+_SPARSE = 0.1  # share of entries above which a dense product is faster
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Factor:
     """A factorised matrix; all vectors are in the order of elimination, with columns along the first axis.
 
-    ``values`` is the flat array: pivots A and the entries of W, the corner as given. ``root`` is the lower Cholesky
-    factor of the corner.
+    ``values`` is the flat array: pivots A and the entries of W. ``root`` is the lower Cholesky factor of the corner,
+    which takes its place.
     """
 
     elimination: Elimination
@@ -94,9 +98,11 @@ class Factor:
         """Inverse of the corner, both triangles."""
         if not self.root.size:
             return np.zeros((0, 0))
-        inverse = lapack.dpotri(self.root, lower=1)[0]
-        lower = np.tril(inverse, -1)
-        result: FloatArray = np.ascontiguousarray(np.tril(inverse) + lower.T)
+        result: FloatArray = lapack.dpotri(self.root, lower=1)[0].T
+        for start in range(0, result.shape[0], _BLOCK):
+            part = slice(start, start + _BLOCK)
+            result[part, :start] = result[:start, part].T
+            result[part, part] = np.triu(result[part, part]) + np.triu(result[part, part], 1).T
         return result
 
     def _times_inverse(self, step: Step, w: FloatArray, inverse: FloatArray) -> FloatArray:
@@ -143,7 +149,8 @@ def eliminate(elimination: Elimination, values: FloatArray) -> Factor:
     if not corner:
         return Factor(elimination, values, np.zeros((0, 0)))
     # The upper triangle in C order is the lower one in the order of LAPACK.
-    root, failed = lapack.dpotrf(values[elimination.layout.corner_start :].reshape(corner, corner).T, lower=1)
+    square = values[elimination.layout.corner_start :].reshape(corner, corner).T
+    root, failed = lapack.dpotrf(square, lower=1, overwrite_a=1)
     if failed or not np.all(np.isfinite(np.diagonal(root))):
         raise LinAlgError("the precision matrix is not positive definite")
     return Factor(elimination, values, root)
@@ -168,10 +175,14 @@ def _corner_solve(root: FloatArray, right: FloatArray) -> Any:
 def _quadratic(left: sparse.csr_array, right: sparse.csr_array, matrix: FloatArray) -> FloatArray:
     """Sum of l M r over the columns of every pair of rows, a bounded number of rows at once."""
     result = np.empty(left.shape[0])
-    size = max(1, 4_000_000 // max(matrix.shape[0], 1))
+    size = max(1, _AT_ONCE // matrix.shape[0])
     for start in range(0, result.size, size):
         part = slice(start, start + size)
-        result[part] = right[part].multiply(left[part] @ matrix).sum(axis=1)
+        a, b = left[part], right[part]
+        if a.nnz > _SPARSE * a.shape[0] * a.shape[1]:
+            result[part] = np.einsum("ij,ij->i", a.toarray() @ matrix, b.toarray())
+        else:
+            result[part] = b.multiply(a @ matrix).sum(axis=1)
     return result
 
 

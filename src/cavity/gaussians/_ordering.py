@@ -23,7 +23,13 @@ DENSE = 3.5  # times the square of the corner's columns: one row of a set that i
 # A set leaves out columns whose degree is above this multiple of the median, since they would fill the rest.
 _SPREAD = 8
 _SMALL_DEGREE = 16
-_ROUNDS = 64
+_ROUNDS = 64  # of the search for a set; one that is not maximal serves as well
+_GAIN = 0.01  # share of the cost that a set must save, else the search for sets takes longer than it is worth
+_MAX_SEARCH = 3e7  # pairs whose fill is computed, about 1 s
+_MAX_ENTRIES = 1e7  # of a graph, while the search goes on, about 300 MB
+_SAMPLE = 100  # columns by which the fill is foreseen
+_HOPELESS = 10.0  # times the greatest work: where the search is given up by extrapolation
+_FULL = 0.7  # share of entries above which the rest counts as dense
 
 
 class Level(NamedTuple):
@@ -43,31 +49,48 @@ class Ordering(NamedTuple):
 
 
 def dissect(graph: sparse.csr_array, max_work: float) -> Ordering:
-    """Choose the sets from the pattern of a symmetric matrix (of booleans, no diagonal).
+    """Choose the sets from the pattern of a symmetric matrix, of booleans, diagonal included.
 
-    Candidates are: all of the remaining columns as the corner, after any number of sets, the last of them with or
-    without columns of high degree. The cheapest is taken. The search ends when it can only get dearer.
+    Candidates are all remaining columns as the corner, after any number of sets, the last of them with or without
+    columns of high degree. The cheapest is taken. The search ends where another set gains little or fills the rest.
     """
     names = np.arange(graph.shape[0])
-    levels: list[Level] = []
+    levels: tuple[Level, ...] = ()
     spent = 0.0
-    best = Ordering((), names, CORNER * names.size**3)
+    best = Ordering((), names, _corner(names.size))
     while names.size and spent + STEP < best.work:
-        degrees = np.diff(graph.indptr).astype(np.int64)
+        degrees = np.diff(graph.indptr).astype(np.int64) - 1
         chosen = _independent(graph, degrees)
-        last = _cost(degrees[chosen], names.size - int(np.count_nonzero(chosen)))
+        last = _last(degrees[chosen], names.size - int(np.count_nonzero(chosen)))
         if spent + last < best.work:
-            rest = names[~chosen]
-            best = Ordering((*levels, _level(graph, chosen, names)), rest, spent + last)
+            best = Ordering((*levels, _level(_rows(graph, chosen), chosen, names)), names[~chosen], spent + last)
         chosen &= degrees <= max(_SMALL_DEGREE, _SPREAD * np.median(degrees))
-        work = STEP + PAIR * _pairs(degrees[chosen])
-        if not chosen.any() or spent + work > min(best.work, max_work):
+        rest = names[~chosen]
+        pairs = _pairs(degrees[chosen])
+        work = STEP + PAIR * pairs
+        gain = _corner(names.size) - _corner(rest.size) - work
+        if gain < _GAIN * best.work or pairs > _MAX_SEARCH or spent + work > max_work:
             break
-        levels.append(_level(graph, chosen, names))
-        graph, names, spent = _eliminated(graph, chosen), names[~chosen], spent + work
-        if spent + CORNER * names.size**3 < best.work:
-            best = Ordering(tuple(levels), names, spent + CORNER * names.size**3)
+        rows = _rows(graph, chosen)
+        levels, spent = (*levels, _level(rows, chosen, names)), spent + work
+        best = min(best, Ordering(levels, rest, spent + _corner(rest.size)), key=lambda ordering: ordering.work)
+        enough = min(_FULL * float(rest.size) ** 2, _MAX_ENTRIES)
+        if _expected(rows) > enough:
+            break
+        before, names = graph, rest
+        graph = _filled(graph, chosen, rows)
+        if graph.nnz > enough or _is_hopeless(before, graph, max_work):
+            break
     return best
+
+
+def _is_hopeless(before: sparse.csr_array, after: sparse.csr_array, max_work: float) -> bool:
+    """Whether the rest is far too large for a corner by the time it is dense, if both go on changing as they did."""
+    old, new = (graph.nnz / max(float(graph.shape[0]) ** 2, 1.0) for graph in (before, after))
+    if not old < new < 1.0:
+        return False
+    steps = np.log(1.0 / new) / np.log(new / old)
+    return _corner(after.shape[0] * (after.shape[0] / before.shape[0]) ** steps) > _HOPELESS * max_work
 
 
 def heavy(counts: IntArray, corner: int) -> NDArray[np.bool_]:
@@ -81,21 +104,25 @@ def _pairs(counts: IntArray) -> float:
     return float(0.5 * np.sum(k * (k + 1.0)))
 
 
-def _cost(counts: IntArray, corner: int) -> float:
+def _corner(size: float) -> float:
+    return CORNER * float(size) ** 3
+
+
+def _last(counts: IntArray, corner: int) -> float:
     """Cost of a last set and the corner that it leaves."""
     dense = heavy(counts, corner)
     rows = DENSE * float(np.count_nonzero(dense)) * float(corner) ** 2
-    return STEP + PAIR * _pairs(counts[~dense]) + rows + CORNER * float(corner) ** 3
+    return STEP + PAIR * _pairs(counts[~dense]) + rows + _corner(corner)
 
 
 def _independent(graph: sparse.csr_array, degrees: IntArray) -> NDArray[np.bool_]:
     """Greedy maximal independent set by low degree: in every round, all columns that come before their neighbours."""
     n = degrees.size
-    rank = np.empty(n, dtype=np.int64)
+    rank = np.empty(n, dtype=np.int32)
     rank[np.lexsort((np.random.default_rng(0).random(n), degrees))] = np.arange(n)
     chosen = np.zeros(n, dtype=bool)
     open_ = np.ones(n, dtype=bool)
-    left, right = np.repeat(np.arange(n), degrees), graph.indices.astype(np.int64)
+    left, right = np.repeat(np.arange(n, dtype=graph.indices.dtype), degrees + 1), graph.indices
     for _ in range(_ROUNDS):
         first = open_.copy()
         first[left[rank[right] < rank[left]]] = False
@@ -104,29 +131,33 @@ def _independent(graph: sparse.csr_array, degrees: IntArray) -> NDArray[np.bool_
         open_[right[first[left]]] = False
         if not open_.any():
             break
-        kept = open_[left] & open_[right]
+        kept = open_[left] & open_[right] & (left != right)
         left, right = left[kept], right[kept]
     return chosen
 
 
-def _level(graph: sparse.csr_array, chosen: NDArray[np.bool_], names: IntArray) -> Level:
-    rows = graph[np.flatnonzero(chosen)]
-    return Level(names[chosen], np.diff(rows.indptr).astype(np.int64), names[rows.indices])
+def _rows(graph: sparse.csr_array, chosen: NDArray[np.bool_]) -> sparse.csr_array:
+    """Where the columns of a set meet the others."""
+    return graph[np.flatnonzero(chosen)][:, np.flatnonzero(~chosen)]
 
 
-def _eliminated(graph: sparse.csr_array, chosen: NDArray[np.bool_]) -> sparse.csr_array:
-    """Graph of the Schur complement: the neighbours of an eliminated column all meet."""
+def _level(rows: sparse.csr_array, chosen: NDArray[np.bool_], names: IntArray) -> Level:
+    return Level(names[chosen], np.diff(rows.indptr).astype(np.int64), names[~chosen][rows.indices])
+
+
+def _filled(graph: sparse.csr_array, chosen: NDArray[np.bool_], rows: sparse.csr_array) -> sparse.csr_array:
+    """Graph of the rest after an elimination: all columns meet that met the same eliminated one."""
     rest = np.flatnonzero(~chosen)
-    rows = graph[np.flatnonzero(chosen)][:, rest]
-    return without_diagonal(graph[rest][:, rest] + rows.T.tocsr() @ rows)
+    return graph[rest][:, rest] + rows.T.tocsr() @ rows
 
 
-def without_diagonal(matrix: sparse.csr_array) -> sparse.csr_array:
-    """Pattern of a matrix off its diagonal."""
-    entries = matrix.tocoo()
-    off = entries.row != entries.col
-    where = (entries.row[off], entries.col[off])
-    return sparse.csr_array((np.ones(where[0].size, dtype=bool), where), shape=matrix.shape)
+def _expected(rows: sparse.csr_array) -> float:
+    """Entries that an elimination fills, by a sample of columns."""
+    size = rows.shape[1]
+    if size <= _SAMPLE:
+        return 0.0
+    sample = np.random.default_rng(0).choice(size, _SAMPLE)
+    return float((rows[:, sample].T.tocsr() @ rows).nnz * (size / _SAMPLE))
 
 
-__all__ = ["CORNER", "DENSE", "PAIR", "STEP", "Level", "Ordering", "dissect", "heavy", "without_diagonal"]
+__all__ = ["CORNER", "DENSE", "PAIR", "STEP", "Level", "Ordering", "dissect", "heavy"]

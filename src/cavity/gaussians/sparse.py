@@ -25,10 +25,12 @@ from cavity.gaussians._factor import Factor, eliminate
 FloatArray = NDArray[np.float64]
 
 _MAX_DENSE = 5000  # columns up to which a covariance matrix is given (200 MB)
-_ROWS_AT_ONCE = 16_384
+_AT_ONCE = 10_000_000  # entries of rows that are treated at once (80 MB)
+
+_Split = tuple[sparse.csr_array, FloatArray]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SparsePrecision:
     r"""A factorised sparse precision matrix P, and everything of :math:`P^{-1}` that needs no dense matrix.
 
@@ -115,12 +117,15 @@ class SparsePrecision:
     def covariance_of(self, left: Any, right: Any) -> FloatArray:
         """Covariance of the predictors of every row on the left and the row beside it on the right."""
         result = np.empty(left.shape[0])
-        for start in range(0, result.size, _ROWS_AT_ONCE):
-            part = slice(start, start + _ROWS_AT_ONCE)
-            a = self._split(left[part])
-            b = a if left is right else self._split(right[part])
-            rest_a, rest_b = ((x[1] - x[0] @ self.solved) @ self._half.T for x in (a, b))
-            result[part] = self.factor.products(a[0], b[0]) + np.sum(rest_a * rest_b, axis=1)
+        is_sparse = sparse.issparse(left) and sparse.issparse(right)
+        size = max(1, _AT_ONCE // ((self.factor.elimination.layout.corner if is_sparse else self.dim) + 100))
+        for start in range(0, result.size, size):
+            part = slice(start, start + size)
+            if is_sparse:
+                a = self._split(left[part])
+                result[part] = self._products(a, a if left is right else self._split(right[part]))
+            else:
+                result[part] = np.einsum("ij,ji->i", _dense(left[part]), self.solve(_dense(right[part]).T))
         return result
 
     def draws(self, noise: FloatArray) -> FloatArray:
@@ -135,10 +140,16 @@ class SparsePrecision:
         result: FloatArray = lapack.dtrtri(self.root, lower=1)[0] if self.root.size else self.root
         return result
 
-    def _split(self, rows: Any) -> tuple[sparse.csr_array, FloatArray]:
-        inner = sparse.csr_array(rows[:, self.pattern.order[: self.inner]], dtype=np.float64)
-        border = rows[:, self.pattern.order[self.inner :]]
-        return inner, border.toarray() if sparse.issparse(border) else np.asarray(border, dtype=np.float64)
+    def _products(self, left: _Split, right: _Split) -> FloatArray:
+        inner = self.factor.products(left[0], right[0])
+        a = (left[1] - left[0] @ self.solved) @ self._half.T
+        b = a if left is right else (right[1] - right[0] @ self.solved) @ self._half.T
+        result: FloatArray = inner + np.einsum("ij,ij->i", a, b)
+        return result
+
+    def _split(self, rows: Any) -> _Split:
+        ordered = sparse.csr_array(rows, dtype=np.float64)[:, self.pattern.order]
+        return ordered[:, : self.inner], ordered[:, self.inner :].toarray()
 
     def _restored(self, x: FloatArray) -> FloatArray:
         """Put into the order of the columns of X."""
@@ -164,13 +175,19 @@ def factorise(analysis: Analysis, weights: FloatArray, precisions: FloatArray) -
     scipy.linalg.LinAlgError
         If the matrix is not positive definite.
     ValueError
-        If the analysis was refused.
+        If the analysis was refused, or the shapes do not match it.
     """
     rows, pattern = analysis.rows, analysis.pattern
     if rows is None or pattern is None:
         raise ValueError("the factor of this X would be too large; use another form of covariance")
+    shape = (rows.inner.shape[0], pattern.order.size)
+    if (np.shape(weights), np.shape(precisions)) != ((shape[0],), (shape[1],)):
+        came = f"got arrays of shapes {np.shape(weights)} and {np.shape(precisions)}"
+        raise ValueError(
+            f"X has {shape[0]} rows and {shape[1]} columns: one weight per row and one precision per column; {came}"
+        )
     inner = rows.inner.shape[1]
-    precisions = np.asarray(precisions, dtype=np.float64)[pattern.order]
+    weights, precisions = np.asarray(weights, dtype=np.float64), np.asarray(precisions, dtype=np.float64)[pattern.order]
     entries = np.asarray(rows.products.T @ weights)
     entries[inner:] *= 0.5  # products of two columns count twice in a row's variance
     entries[:inner] += precisions[:inner]
@@ -195,6 +212,10 @@ def _factorised(
     if failed or not np.all(np.isfinite(np.diagonal(root))):
         raise LinAlgError("the precision matrix is not positive definite")
     return SparsePrecision(pattern, entries, coupling, border, factor, solved, root, rows)
+
+
+def _dense(rows: Any) -> FloatArray:
+    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows, dtype=np.float64)
 
 
 def _squares(x: FloatArray) -> FloatArray:

@@ -1,0 +1,239 @@
+"""Sparse precision matrices: all that they give is that of the dense inverse, and fill is predicted."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+from scipy.linalg import LinAlgError
+
+from cavity.gaussians import SparseGaussian, SparsePrecision, _analysis, _elimination, _ordering, analyse, factorise
+from cavity.gaussians import sparse as sparse_module
+
+CLOSE = 1e-8
+
+
+def one_hot(levels: np.ndarray, size: int) -> sparse.csr_array:
+    return sparse.csr_array((np.ones(levels.size), (np.arange(levels.size), levels)), shape=(levels.size, size))
+
+
+def crossed(rng: np.random.Generator, n: int, a: int, b: int) -> sparse.csr_array:
+    return sparse.hstack([one_hot(rng.integers(a, size=n), a), one_hot(rng.integers(b, size=n), b)]).tocsr()
+
+
+def nested(rng: np.random.Generator, n: int, a: int, b: int) -> sparse.csr_array:
+    patients = rng.integers(a * b, size=n)
+    levels = ((patients, a * b), (patients % b, b), (patients % b % 3, 3))
+    return sparse.hstack([one_hot(level, size) for level, size in levels]).tocsr()
+
+
+def chain(rng: np.random.Generator, n: int, a: int, b: int) -> sparse.csr_array:
+    width = 1 + a % 4
+    starts = rng.integers(max(n - width, 1), size=n)
+    columns = np.minimum(starts[:, None] + np.arange(width), n - 1)
+    rows = np.repeat(np.arange(n), width)
+    return sparse.csr_array((rng.normal(size=rows.size), (rows, columns.ravel())), shape=(n, n))
+
+
+def scattered(rng: np.random.Generator, n: int, a: int, b: int) -> sparse.csr_array:
+    shape = (n, a + b)
+    return sparse.csr_array(rng.normal(size=shape) * (rng.random(shape) < rng.choice([0.01, 0.05, 0.2])))
+
+
+def schools(rng: np.random.Generator, n: int, a: int, b: int) -> sparse.csr_array:
+    school, pupil, question = rng.integers(7, size=n), rng.integers(a, size=n), rng.integers(b, size=n)
+    return sparse.hstack([one_hot(school * a + pupil, 7 * a), one_hot(school * b + question, 7 * b)]).tocsr()
+
+
+DESIGNS = (crossed, nested, chain, scattered, schools)
+
+
+def with_dense_columns(rng: np.random.Generator, rows: sparse.csr_array, count: int) -> sparse.csr_array:
+    """Rows with dense columns in between, in a random order of columns."""
+    both = sparse.hstack([rows, sparse.csr_array(rng.normal(size=(rows.shape[0], count)))]).tocsr()
+    return both[:, rng.permutation(both.shape[1])]
+
+
+def eager(patch: pytest.MonkeyPatch) -> None:
+    """Let sets be eliminated where a dense corner would be faster, since problems of tests are small."""
+    patch.setattr(_ordering, "STEP", 0.0)
+    patch.setattr(_ordering, "PAIR", 1.0)
+
+
+def dense_precision(X, weights, precisions):
+    rows = X.toarray()
+    return np.diag(precisions) + rows.T @ (weights[:, None] * rows)
+
+
+def assert_right(X: sparse.csr_array, weights: np.ndarray, precisions: np.ndarray) -> SparsePrecision:
+    """Compare all that a factor gives with the dense inverse."""
+    rows, matrix = X.toarray(), dense_precision(X, weights, precisions)
+    inverse = np.linalg.inv(matrix)
+    factor = factorise(analyse(X), weights, precisions)
+    identity = np.eye(X.shape[1])
+    scale = CLOSE * np.max(np.abs(inverse), initial=1.0)
+
+    def close(a, b):
+        np.testing.assert_allclose(a, b, rtol=CLOSE, atol=scale)
+
+    close(factor.solve(identity), inverse)
+    close(factor.solve(identity[0]), inverse[0])
+    close(factor.variances(), np.diag(inverse))
+    close(factor.row_variances(), np.sum((rows @ inverse) * rows, axis=1))
+    assert factor.log_det == pytest.approx(np.linalg.slogdet(matrix)[1], rel=CLOSE, abs=CLOSE)
+    draws = factor.draws(identity)
+    close(draws.T @ draws, inverse)
+    np.testing.assert_allclose(factor.matrix.toarray(), np.triu(matrix), rtol=CLOSE, atol=CLOSE * np.abs(matrix).max())
+    # Rows with columns that never met, one after the other and against each other, sparse and dense.
+    others = sparse.csr_array(np.roll(identity, 1, axis=0) + 0.5 * np.roll(identity, 3, axis=0))
+    for left, right in ((others, others), (others, others[::-1]), (others.toarray(), others.toarray())):
+        a, b = (x.toarray() if sparse.issparse(x) else x for x in (left, right))
+        close(factor.covariance_of(left, right), np.sum((a @ inverse) * b, axis=1))
+    close(factor.spread_along(others), factor.spread_along(others.toarray()))
+    return factor
+
+
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from(DESIGNS),
+    st.integers(1, 300),
+    st.integers(1, 12),
+    st.integers(1, 30),
+    st.integers(0, 3),
+    st.booleans(),
+)
+def test_everything_is_that_of_the_dense_inverse(seed, design, n, a, b, border, with_steps):
+    rng = np.random.default_rng(seed)
+    X = with_dense_columns(rng, design(rng, n, a, b), border)
+    with pytest.MonkeyPatch.context() as patch:
+        if with_steps:
+            eager(patch)
+        assert_right(X, rng.gamma(1.0, size=n), rng.gamma(2.0, size=X.shape[1]) + 0.1)
+
+
+@pytest.mark.parametrize(
+    ("design", "a", "b", "steps"),
+    [(crossed, 40, 500, 1), (nested, 10, 60, 2), (chain, 3, 1, 8), (scattered, 40, 200, 1), (schools, 15, 60, 3)],
+)
+def test_several_steps_in_parts(design, a, b, steps, monkeypatch):
+    """Small bounds on memory cut steps and rows into parts, which changes nothing."""
+    rng = np.random.default_rng(0)
+    eager(monkeypatch)
+    X = with_dense_columns(rng, design(rng, 600, a, b), 2)
+    weights, precisions = rng.gamma(1.0, size=600), np.ones(X.shape[1])
+    whole = assert_right(X, weights, precisions)
+    assert len(whole.factor.elimination.steps) >= steps
+    monkeypatch.setattr(_elimination, "_AT_ONCE", 50)
+    monkeypatch.setattr(_analysis, "_ROWS_AT_ONCE", 100)
+    monkeypatch.setattr(sparse_module, "_AT_ONCE", 50_000)
+    parts = assert_right(X, weights, precisions)
+    assert len(parts.factor.elimination.steps) > len(whole.factor.elimination.steps)
+
+
+def test_rows_that_meet_most_of_the_corner_are_treated_as_dense():
+    rng = np.random.default_rng(1)
+    X = crossed(rng, 6000, 60, 500)
+    factor = assert_right(X, rng.random(6000), np.full(560, 0.5))
+    assert any(step.pairs is None for step in factor.factor.elimination.steps)
+
+
+def test_a_chain_is_eliminated_in_few_steps_with_little_fill():
+    d = 20_000
+    X = sparse.diags_array([np.ones(d), -np.ones(d - 1)], offsets=[0, 1]).tocsr()
+    analysis = analyse(X)
+    assert analysis.fill < 5 * d
+    factor = factorise(analysis, np.ones(d), np.full(d, 1e-3))
+    # A random walk observed through a weak prior: far from both ends, the variance is that of the infinite walk.
+    assert factor.variances()[d // 2] == pytest.approx(1.0 / np.sqrt((2.0 + 1e-3) ** 2 - 4.0), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        sparse.csr_array(np.array([[2.0]])),
+        sparse.csr_array((1, 1)),
+        sparse.csr_array((5, 3)),
+        sparse.csr_array(np.array([[1.0, 0.0, 3.0, 0.0]])),
+        sparse.csr_array(np.ones((4, 6))),
+        sparse.csr_array(np.kron(np.eye(9), [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])),
+        sparse.csr_array(([1.0, 2.0, 3.0], [1, 1, 0], [0, 3]), shape=(1, 2)),
+        sparse.csr_array(([0.0, 2.0, 0.0], [0, 1, 2], [0, 2, 3]), shape=(2, 40)),
+    ],
+    ids=["one", "empty entry", "no entries", "one row", "all dense", "duplicates", "repeated entries", "stored zeros"],
+)
+def test_corner_cases(X):
+    rng = np.random.default_rng(2)
+    assert_right(X, rng.random(X.shape[0]), 1.0 + rng.random(X.shape[1]))
+
+
+def test_no_rows_leave_the_prior():
+    factor = factorise(analyse(sparse.csr_array((0, 4))), np.zeros(0), np.full(4, 2.0))
+    np.testing.assert_allclose(factor.variances(), 0.5)
+    assert factor.row_variances().shape == (0,)
+
+
+@pytest.mark.parametrize("border", [0, 2])
+def test_weights_of_any_sign_as_long_as_the_matrix_is_positive_definite(border):
+    rng = np.random.default_rng(3)
+    X = with_dense_columns(rng, crossed(rng, 600, 20, 200), border)
+    weights, precisions = rng.normal(size=600), np.full(X.shape[1], 1.0)
+    weights[:100] = 0.0
+    lowest = np.linalg.eigvalsh(dense_precision(X, weights, precisions))[0]
+    assert_right(X, weights, precisions + 0.1 - lowest)
+    for bad in (precisions - 0.1 - lowest, np.full(X.shape[1], np.nan)):
+        with pytest.raises(LinAlgError, match="not positive definite"):
+            factorise(analyse(X), weights, bad)
+
+
+def test_heavy_fill_is_refused_before_it_is_allocated():
+    rng = np.random.default_rng(4)
+    n, d, entries = 20_000, 20_000, 5
+    columns = rng.integers(d, size=n * entries)
+    X = sparse.csr_array((np.ones(n * entries), columns, np.arange(0, n * entries + 1, entries)), shape=(n, d))
+    tracemalloc.start()
+    analysis = analyse(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert analysis.work == np.inf
+    assert peak < 0.25 * 8 * analysis.fill
+    with pytest.raises(ValueError, match="too large"):
+        factorise(analysis, np.ones(n), np.ones(d))
+    small = crossed(rng, 500, 20, 300)
+    assert analyse(small, max_memory=1e4).work == analyse(small, max_work=1e4).work == np.inf
+    assert np.isfinite(analyse(small).work)
+
+
+def test_shapes_are_checked():
+    with pytest.raises(ValueError, match="3 rows and 2 columns"):
+        factorise(analyse(sparse.csr_array((3, 2))), np.ones(2), np.ones(2))
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_a_gaussian_survives_packing(design):
+    rng = np.random.default_rng(5)
+    X = with_dense_columns(rng, design(rng, 400, 10, 30), 2)
+    d = X.shape[1]
+    weights = np.where(rng.random(400) < 0.2, 0.0, rng.random(400))
+    gaussian = SparseGaussian(rng.normal(size=d), factorise(analyse(X), weights, np.ones(d)), -1.5)
+    copy = SparseGaussian.unpacked(gaussian.packed())
+    noise = rng.normal(size=(3, d))
+    assert (copy.dim, copy.log_mass, copy.is_proper) == (d, -1.5, True)
+    for a, b in ((copy.mean, gaussian.mean), (copy.std, gaussian.std), (copy.covariance, gaussian.covariance)):
+        np.testing.assert_allclose(a, b, rtol=CLOSE, atol=CLOSE)
+    np.testing.assert_allclose(copy.draws(noise), gaussian.draws(noise), rtol=CLOSE, atol=CLOSE)
+    np.testing.assert_allclose(copy.spread_along(X), gaussian.factor.row_variances(), rtol=CLOSE)
+    assert copy.factor.log_det == pytest.approx(gaussian.factor.log_det)
+    with pytest.raises(ValueError, match="spread_along"):
+        copy.factor.row_variances()
+
+
+def test_a_large_covariance_matrix_is_not_made():
+    d = 6000
+    gaussian = SparseGaussian(np.zeros(d), factorise(analyse(sparse.eye_array(d).tocsr()), np.ones(d), np.ones(d)), 0.0)
+    np.testing.assert_allclose(gaussian.variance, 0.5)
+    with pytest.raises(ValueError, match="up to 5000 columns, got 6000"):
+        _ = gaussian.covariance
