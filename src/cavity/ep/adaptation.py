@@ -37,12 +37,14 @@ _TYPICAL_SPREAD = 5.0
 _CAUTIOUS_LOOPS, _LARGEST_FACTOR = 3, 10.0
 # After a revision the posterior follows: the next one waits until a loop changes it by less than this, in standard
 # deviations, or for so many loops.
-_STILL_FOLLOWS, _PATIENCE = 0.05, 4
+_STILL_FOLLOWS, _PATIENCE = 0.2, 4
 # Largest slope of the fixed-point iteration that is believed when its steps are lengthened: twentyfold at most.
 _STEEPEST = 0.95
-# The variance is found when its logarithm would change by less than this: standard deviations of coefficients that
-# the data say nothing of would change by one percent. Smaller changes of the noise scale's logarithm are none.
-_CLOSE, _NO_CHANGE = 0.02, 1e-4
+# The variance is found when the next step would raise the log evidence by less than this, and change the variance by
+# less than a fifth.
+_NO_GAIN, _CLOSE = 0.005, 0.2
+# Smaller changes of the noise scale's logarithm are none.
+_NO_CHANGE = 1e-4
 
 
 @dataclass(slots=True, eq=False)
@@ -85,12 +87,18 @@ class Adaptive:
         if not cautious:
             known = self._last is not None
             step = self._secant(float(np.log(v)), step)
-            self._found = known and abs(step) < _CLOSE and change <= _STILL_FOLLOWS
+            gain = 0.25 * abs(new / v - 1.0) * self._determined(variance, v) * abs(step)
+            self._found = known and gain < _NO_GAIN and abs(step) < _CLOSE and change <= _STILL_FOLLOWS
         if self._found:
             return prior
         self._waited = 0
         variances = np.where(self.free, v * np.exp(step), 1.0 / prior.precision)
         return FactorialGaussian.from_moments(center, variances)
+
+    def _determined(self, variance: FloatArray, v: float) -> float:
+        """Number of coefficients that the data determine, the added ones included."""
+        free = variance[self.free]
+        return max(free.size - float(np.sum(free)) / v, 0.0) + _ADDED
 
     def _secant(self, here: float, step: float) -> float:
         """Step of the logarithm, by the secant through the fixed point's steps now and at the last revision.
