@@ -96,7 +96,7 @@ class Adaptive:
         return FactorialGaussian.from_moments(center, variances)
 
     def _determined(self, variance: FloatArray, v: float) -> float:
-        """Number of coefficients that the data determine, the added ones included."""
+        """Count the coefficients that the data determine, the added ones included."""
         free = variance[self.free]
         return max(free.size - float(np.sum(free)) / v, 0.0) + _ADDED
 

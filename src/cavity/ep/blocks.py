@@ -21,21 +21,24 @@ from numpy.typing import NDArray
 
 from cavity.ep.knowledge import Gaussian, Knowledge
 from cavity.ep.rows import Rows
-from cavity.ep.sites import RowSites, propose
+from cavity.ep.sites import RowSites, log_scale, propose
 from cavity.gaussian import FactorialGaussian
 from cavity.losses import Loss
 from cavity.result import Ledger, Refusal, Status, Trace
 
 FloatArray = NDArray[np.float64]
 
-# How often the step of a block is halved until the posterior is proper, before the block is refused.
-_HALVINGS = 8
+# How often the step of a block is shortened until the posterior is proper and near, before the block is refused.
+_SHORTENINGS = 8
+# A block may move the predictors of its rows by so many of their standard deviations: beyond, what the rows said of
+# their surroundings has no meaning. With narrow priors losses of straight pieces overshoot without such a bound.
+_FARTHEST, _CAUTION = 5.0, 0.8
 # Largest convergence rate that is believed when the distance still to go is estimated from two changes.
 _SLOWEST_RATE = 0.9
 
-# From this loop on the largest step of all rows is lowered by the first factor after a change larger than an earlier one,
-# down to the last number, and raised by the second otherwise. Convex costs hardly need it; of the others it decides
-# whether they come to rest.
+# From this loop on the largest step of all rows is lowered by the first factor after a change larger than an earlier
+# one, down to the last number, and raised by the second otherwise. Convex costs hardly need it; of the others it
+# decides whether they come to rest.
 _PATIENCE, _LOWER, _RAISE, _LEAST_CEILING = 5, 0.8, 1.1, 0.02
 
 
@@ -44,7 +47,6 @@ class Work(Protocol):
 
     prior: FactorialGaussian
     mean: FloatArray
-    first_step: float
 
     def knowledge(self, log_scale: float) -> Knowledge:
         """Give what the rows say, apart from the prior, with this scale of the sites."""
@@ -55,8 +57,12 @@ class Work(Protocol):
     def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the linear predictors of a block."""
 
-    def add(self, part: slice, precisions: FloatArray, shifts: FloatArray) -> bool:
-        """Add to the sites of a block; False, and nothing changed, if the posterior would be improper."""
+    def add(self, part: slice, precisions: FloatArray, shifts: FloatArray, farthest: float) -> float:
+        """Add to the sites of a block and return one; or change nothing and return the share that may be added.
+
+        The posterior must be proper, and no predictor of the block may move by more than ``farthest`` of its standard
+        deviations before.
+        """
 
     def scale(self, factor: float) -> bool:
         """Multiply all sites by a factor; False, and nothing changed, if the posterior would be improper."""
@@ -199,7 +205,7 @@ class _Run:
     ) -> None:
         self.loss, self.rows, self.work, self.options, self.adaptation = loss, rows, work, options, adaptation
         self.targets = rows.targets[predictor]
-        self.sites, self.ledger = RowSites.start(self.targets.size, work.first_step), Ledger()
+        self.sites, self.ledger = RowSites.start(self.targets.size), Ledger()
         self.change, self.remaining, self.moved = np.inf, np.inf, 0.0
         self.next_prior, self.next_loss = work.prior, loss
         self.least_change = np.inf
@@ -243,9 +249,19 @@ class _Run:
 
     def result(self) -> Outcome:
         """Everything so far as a value."""
-        knowledge = self.work.knowledge(float(np.sum(self.sites.log_scale)))
+        knowledge = self.work.knowledge(self._log_scale())
         status = self.ledger.status(single_pass=self.options.max_iter == 1, settled=self.converged)
         return Outcome(knowledge, self.work.prior, self.loss, status, self.ledger.trace())
+
+    def _log_scale(self) -> float:
+        """Scale of all sites under the posterior as it stands: one more look at every row, for the evidence."""
+        total, o = 0.0, self.options
+        for part in self.work.parts(False):
+            sites = self.sites.part(part)
+            sites.mean[:], sites.variance[:] = self.work.predictors(part)
+            weights = self.rows.weights[part]
+            total += log_scale(self.loss, self.targets[part], weights, sites, beta=o.beta, power=o.power)
+        return total
 
     def _set_ceiling(self, number: int) -> None:
         """Take smaller steps with all rows after a loop that changes more than an earlier one did, larger ones else."""
@@ -278,11 +294,12 @@ class _Run:
         self.ledger.updates += step.size
         self._note(part, revision.improper, Refusal.IMPROPER_CAVITY)
         self._note(part, revision.nonfinite, Refusal.NONFINITE)
-        for _ in range(_HALVINGS):
-            if self.work.add(part, step * revision.precision, step * revision.shift):
+        for _ in range(_SHORTENINGS):
+            share = self.work.add(part, step * revision.precision, step * revision.shift, _FARTHEST)
+            if share >= 1.0:
                 sites.accept(revision, step)
                 return
-            step *= 0.5
+            step *= _CAUTION * share
             self.ledger.damp(-1)
         self._note(part, np.ones(step.size, dtype=bool), Refusal.IMPROPER_POSTERIOR)
 

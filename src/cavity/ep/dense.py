@@ -23,8 +23,8 @@ from cavity.gaussian import FactorialGaussian, ImproperError
 FloatArray = NDArray[np.float64]
 
 
-# Smallest blocks, in rows: enough for array operations to pay. With 20 problems converge in fewer loops that take longer,
-# with 400 some of few columns overshoot and take many more.
+# Smallest blocks, in rows: enough for array operations to pay. With 20, problems converge in fewer loops that take
+# longer; with 400, some of few columns take more loops.
 _SMALLEST_BLOCK = 50
 # Blocks of a later loop, at most: fewer blocks amortise the factorisation, more of them see newer posteriors.
 _BLOCKS = 16
@@ -33,7 +33,11 @@ _BLOCKS = 16
 class DenseWork:
     """Working state over dense blocks of rows: one triangular factor, renewed after every block."""
 
-    first_step = 1.0
+    information: FloatArray
+    shift: FloatArray
+    root: FloatArray
+    mean: FloatArray
+    _spread: FloatArray
 
     def __init__(self, rows: Rows, prior: FactorialGaussian, start: DenseKnowledge | None = None) -> None:
         self.rows, self.prior = rows, prior
@@ -61,10 +65,11 @@ class DenseWork:
         A = self._rows_of(part)
         half = dtrsm(1.0, self.root, A.T, lower=1)  # L^-1 A', its squares sum to the variances
         variance = np.einsum("ij,ij->i", half.T, half.T)
+        self._spread = np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
         return np.asarray(dgemv(1.0, A.T, self.mean, trans=1)), variance
 
-    def add(self, part: slice, precisions: FloatArray, shifts: FloatArray) -> bool:
-        """Add to the sites of a part of the rows; False, and nothing changed, if the posterior would be improper."""
+    def add(self, part: slice, precisions: FloatArray, shifts: FloatArray, farthest: float) -> float:
+        """Add to the sites of a part of the rows and return one; or change nothing and return the share to try."""
         A = self._rows_of(part)
         information = self.information.copy(order="F")
         for sign in (1.0, -1.0):
@@ -72,13 +77,15 @@ class DenseWork:
             if np.any(chosen):
                 scaled = A[chosen] * np.sqrt(sign * precisions[chosen])[:, None]
                 information = dsyrk(sign, scaled.T, beta=1.0, c=information, lower=1, overwrite_c=1)
-        shift = self.shift + dgemv(1.0, A.T, shifts)
-        before = self.shift
-        self.shift = shift
-        if np.all(np.isfinite(shift)) and self._factorise(information):
-            return True
-        self.shift = before
-        return False
+        before = self.information, self.shift, self.root, self.mean
+        self.shift = self.shift + dgemv(1.0, A.T, shifts)
+        share = 0.5
+        if np.all(np.isfinite(self.shift)) and self._factorise(information):
+            moved = np.abs(dgemv(1.0, A.T, self.mean - before[3], trans=1))
+            share = farthest / max(float(np.max(moved / self._spread, initial=0.0)), farthest)
+        if share < 1.0:
+            self.information, self.shift, self.root, self.mean = before
+        return share
 
     def scale(self, factor: float) -> bool:
         """Multiply all sites by a factor."""

@@ -13,8 +13,8 @@ weight w have the same fixed point, and a fractional weight never removes more t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ _LEAST_SHARE = 1e-10
 # random problems, logistic and hinge: median 7, at most 21; with 0.5 and 1.15 median 12, at most 28.
 _SHRINK, _GROW, _LEAST_STEP, _TURN = 0.7, 1.3, 0.02, 0.3
 
-_ARRAYS = ("precision", "shift", "log_scale", "step", "turn_precision", "turn_shift", "mean", "variance")
+_ARRAYS = ("precision", "shift", "step", "turn_precision", "turn_shift", "mean", "variance")
 
 
 @dataclass(slots=True, eq=False)
@@ -42,8 +42,6 @@ class RowSites:
     ----------
     precision, shift
         Natural parameters T and R of the sites.
-    log_scale
-        Logarithms of the sites' scales, for the evidence.
     step
         Damping of each row.
     turn_precision, turn_shift
@@ -56,7 +54,6 @@ class RowSites:
 
     precision: FloatArray
     shift: FloatArray
-    log_scale: FloatArray
     step: FloatArray
     turn_precision: FloatArray
     turn_shift: FloatArray
@@ -65,10 +62,10 @@ class RowSites:
     ceiling: float = 1.0
 
     @classmethod
-    def start(cls, rows: int, step: float) -> RowSites:
-        """Uniform sites that begin with this step."""
+    def start(cls, rows: int) -> RowSites:
+        """Uniform sites, not damped yet."""
         arrays: Any = {name: np.zeros(rows) for name in _ARRAYS}
-        arrays["step"][:] = step
+        arrays["step"][:] = 1.0
         return cls(**arrays)
 
     def part(self, part: slice) -> RowSites:
@@ -80,29 +77,44 @@ class RowSites:
         """Take over a revision, by so much of it per row."""
         self.precision[:] += step * revision.precision
         self.shift[:] += step * revision.shift
-        self.log_scale[:] = revision.log_scale
 
     def scale_by(self, factor: float) -> None:
         """Multiply all sites by a factor, and forget which way they went."""
         self.precision[:] *= factor
         self.shift[:] *= factor
-        self.log_scale[:] *= factor
         self.turn_precision[:] = self.turn_shift[:] = 0.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Revision:
-    """Proposed changes of precision and shift, new log scales, and which rows were refused and why."""
+class Revision(NamedTuple):
+    """Proposed changes of precision and shift, and which rows were refused and why."""
 
     precision: FloatArray
     shift: FloatArray
-    log_scale: FloatArray
     improper: NDArray[np.bool_]
     nonfinite: NDArray[np.bool_]
 
-    def without(self, rows: NDArray[np.bool_]) -> Revision:
-        """Leave out some rows."""
-        return replace(self, precision=np.where(rows, 0.0, self.precision), shift=np.where(rows, 0.0, self.shift))
+
+class _Cavities(NamedTuple):
+    """What is left of the predictors without the part of each site that is fitted again.
+
+    ``copies`` is how often the part is contained in the site, ``exponent`` the power of the loss that it stands for.
+    """
+
+    copies: FloatArray
+    exponent: FloatArray
+    mean: FloatArray
+    variance: FloatArray
+    improper: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, sites: RowSites, weights: FloatArray, beta: float, power: float) -> _Cavities:
+        copies = np.maximum(weights, 1.0) / power
+        t, r, m, v = sites.precision / copies, sites.shift / copies, sites.mean, sites.variance
+        share = 1.0 - t * v
+        improper = ~(share > _LEAST_SHARE)
+        variance = v / np.where(improper, 1.0, share)
+        exponent = beta * power * np.minimum(weights, 1.0)
+        return cls(copies, exponent, m + variance * (t * m - r), variance, improper)
 
 
 def propose(
@@ -120,33 +132,43 @@ def propose(
     ``sites.mean`` and ``sites.variance`` hold the predictors under that posterior. ``fresh`` sites have no history. Of
     every row's factor and site the ``power`` is removed and fitted, the whole by default.
     """
-    m, v = sites.mean, sites.variance
-    copies, exponent = np.maximum(weights, 1.0) / power, beta * power * np.minimum(weights, 1.0)
     with np.errstate(all="ignore"):
-        t, r = sites.precision / copies, sites.shift / copies
-        share = 1.0 - t * v
-        improper = ~(share > _LEAST_SHARE)
-        cavity_variance = v / np.where(improper, 1.0, share)
-        cavity_mean = m + cavity_variance * (t * m - r)
-        tilt = tilts(loss, targets, cavity_mean, cavity_variance, exponent)
-        new_t = (1.0 / tilt.ratio - 1.0) / cavity_variance
-        new_r = cavity_mean * new_t + tilt.shift / (tilt.ratio * np.sqrt(cavity_variance))
-        at_mean = (new_r - 0.5 * new_t * cavity_mean) * cavity_mean
-        scale = tilt.log_mass - 0.5 * np.log(tilt.ratio) - at_mean - 0.5 * tilt.shift**2 / tilt.ratio
-        nothing = v == 0.0  # a row of zeros says nothing of any coefficient
-        finite = np.isfinite(scale + new_t + new_r) & (tilt.ratio > 0.0)
-        scale = np.where(nothing, tilt.log_mass, scale)
-        refused = improper | ~(finite | nothing)
+        cavity = _Cavities.of(sites, weights, beta, power)
+        tilt = tilts(loss, targets, cavity.mean, cavity.variance, cavity.exponent)
+        t = (1.0 / tilt.ratio - 1.0) / cavity.variance
+        r = cavity.mean * t + tilt.shift / (tilt.ratio * np.sqrt(cavity.variance))
+        nothing = sites.variance == 0.0  # a row of zeros says nothing of any coefficient
+        finite = np.isfinite(tilt.log_mass + t + r) & (tilt.ratio > 0.0)
+        refused = cavity.improper | ~(finite | nothing)
         kept = refused | nothing
-        d_precision = np.where(kept, 0.0, copies * new_t - sites.precision)
-        d_shift = np.where(kept, 0.0, copies * new_r - sites.shift)
-        log_scale = np.where(refused, sites.log_scale, copies * scale)
-        slope = d_shift - d_precision * m
+        d_precision = np.where(kept, 0.0, cavity.copies * t - sites.precision)
+        d_shift = np.where(kept, 0.0, cavity.copies * r - sites.shift)
+        slope = d_shift - d_precision * sites.mean
         if not fresh:
             turned = _turned(slope, sites.turn_shift) | _turned(d_precision, sites.turn_precision)
             sites.step[:] = np.clip(sites.step * np.where(turned, _SHRINK, _GROW), _LEAST_STEP, sites.ceiling)
     sites.turn_precision[:], sites.turn_shift[:] = d_precision, slope
-    return Revision(d_precision, d_shift, log_scale, improper, refused & ~improper), sites.step.copy()
+    return Revision(d_precision, d_shift, cavity.improper, refused & ~cavity.improper), sites.step.copy()
+
+
+def log_scale(
+    loss: Loss, targets: FloatArray, weights: FloatArray, sites: RowSites, *, beta: float = 1.0, power: float = 1.0
+) -> float:
+    r"""Sum of the logarithms by which sites are scaled so that cavity times site has the mass of cavity times factor.
+
+    With the sites, and ``sites.mean`` and ``sites.variance`` under their posterior. At a fixed point the evidence that
+    follows does not change to first order with the sites. Rows that are refused count as one.
+    """
+    with np.errstate(all="ignore"):
+        cavity = _Cavities.of(sites, weights, beta, power)
+        masses = tilts(loss, targets, cavity.mean, cavity.variance, cavity.exponent).log_mass
+        t, r = sites.precision / cavity.copies, sites.shift / cavity.copies
+        apart, v = cavity.mean - sites.mean, sites.variance
+        # Logarithm of the integral of cavity times site, from its height at the cavity's mean.
+        spread = np.where(v > 0.0, 0.5 * np.log(v / cavity.variance) + 0.5 * apart**2 / v, 0.0)
+        products = spread + (r - 0.5 * t * cavity.mean) * cavity.mean
+        scales = cavity.copies * (masses - products)
+    return float(np.sum(scales[np.isfinite(scales) & ~cavity.improper]))
 
 
 def _turned(change: FloatArray, before: FloatArray) -> NDArray[np.bool_]:

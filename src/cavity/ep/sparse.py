@@ -27,20 +27,17 @@ _FIRST_SHARE, _LATER_BLOCKS = 64, 2
 
 
 class SparseWork:
-    """Working state over all rows at once: one sparse factor, renewed after every block.
+    """Working state over all rows at once: one sparse factor, renewed after every block."""
 
-    Rows begin with small steps: blocks are large, and many rows of one block speak of the same few columns. With full
-    steps the hinge loss overshoots by thousands of standard deviations on crossed factors of 1,000 and 10,000 levels
-    and takes more than 100 loops to come back, with steps of 0.3 it takes 26, with 0.2 it takes 15.
-    """
-
-    first_step = 0.2
+    factor: SparsePrecision
+    mean: FloatArray
+    shift: FloatArray
 
     def __init__(self, rows: Rows, matrix: Any, analysis: Analysis, prior: FactorialGaussian) -> None:
         self.rows, self.analysis, self.prior, self._matrix = rows, analysis, prior, matrix
         self._precisions = np.zeros(rows.shape[0])
         self._row_variances: FloatArray | None = None
-        self.shift: FloatArray = np.zeros(rows.shape[1])
+        self.shift = np.zeros(rows.shape[1])
         if not self._factorise(self._precisions, self.shift, prior):
             raise ValueError("the prior must be proper")
 
@@ -51,15 +48,21 @@ class SparseWork:
 
     def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the linear predictors of a part of the rows."""
-        if self._row_variances is None:
-            self._row_variances = self.factor.row_variances()
-        return np.asarray(self._matrix[part] @ self.mean), self._row_variances[part]
+        return np.asarray(self._matrix[part] @ self.mean), self._variances_of(part)
 
-    def add(self, part: slice, precisions: FloatArray, shifts: FloatArray) -> bool:
-        """Add to the sites of a part of the rows; False, and nothing changed, if the posterior would be improper."""
+    def add(self, part: slice, precisions: FloatArray, shifts: FloatArray, farthest: float) -> float:
+        """Add to the sites of a part of the rows and return one; or change nothing and return the share to try."""
+        before = self.factor, self.mean, self.shift, self._precisions, self._row_variances
+        rows, spread = self._matrix[part], np.sqrt(self._variances_of(part))
         new = self._precisions.copy()
         new[part] += precisions
-        return self._factorise(new, self.shift + self._matrix[part].T @ shifts, self.prior)
+        if not self._factorise(new, self.shift + rows.T @ shifts, self.prior):
+            return 0.5
+        moved = np.abs(rows @ (self.mean - before[1])) / np.maximum(spread, np.finfo(np.float64).tiny)
+        share = farthest / max(float(np.max(moved, initial=0.0)), farthest)
+        if share < 1.0:
+            self.factor, self.mean, self.shift, self._precisions, self._row_variances = before
+        return share
 
     def scale(self, factor: float) -> bool:
         """Multiply all sites by a factor."""
@@ -79,6 +82,13 @@ class SparseWork:
         border = self.factor.pattern.order[self.factor.inner :]
         return SparseKnowledge(information, self.shift, border, log_scale)
 
+    def _variances_of(self, part: slice) -> FloatArray:
+        """Variances of predictors, computed for all rows when they are first asked for."""
+        if self._row_variances is None:
+            self._row_variances = self.factor.row_variances()
+        variances: FloatArray = self._row_variances[part]
+        return variances
+
     def _factorise(self, precisions: FloatArray, shift: FloatArray, prior: FactorialGaussian) -> bool:
         if not (np.all(np.isfinite(precisions)) and np.all(np.isfinite(shift))):
             return False
@@ -89,7 +99,7 @@ class SparseWork:
         mean = factor.solve(prior.shift + shift)
         if not np.all(np.isfinite(mean)):
             return False
-        self.factor: SparsePrecision = factor
+        self.factor = factor
         self.mean, self.shift, self.prior, self._precisions = mean, shift, prior, precisions
         self._row_variances = None
         return True

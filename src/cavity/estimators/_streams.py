@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cavity.correlated import CorrelatedGaussian
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge
-from cavity.ep.sites import RowSites, propose
+from cavity.ep.sites import RowSites, log_scale, propose
 from cavity.estimators._parameters import Parameters
 from cavity.gaussian import FactorialGaussian
 from cavity.losses import Loss
@@ -30,26 +30,27 @@ def one_row(
     the covariance is revised by :math:`S' = S (I - a u u^\top)`, :math:`(1 - a u^\top u)^2 = 1/(1 + T u^\top u)`.
     """
     u = x @ posterior.root
-    sites = RowSites.start(1, 1.0)
-    sites.mean[0], sites.variance[0] = x @ posterior.mean, u @ u
-    revision, _ = propose(loss, np.array([target]), np.ones(1), sites, beta=beta, fresh=True)
-    precision, shift, v = float(revision.precision[0]), float(revision.shift[0]), float(sites.variance[0])
+    sites, y, one = RowSites.start(1), np.array([target]), np.ones(1)
+    m, v = float(x @ posterior.mean), float(u @ u)
+    sites.mean[0], sites.variance[0] = m, v
+    revision, step = propose(loss, y, one, sites, beta=beta, fresh=True)
+    precision, shift = float(revision.precision[0]), float(revision.shift[0])
     grown = 1.0 + precision * v
     if revision.nonfinite[0] or revision.improper[0] or not grown > 0.0:
         why = Refusal.NONFINITE if revision.nonfinite[0] else Refusal.IMPROPER_POSTERIOR
         return known, posterior, why
-    log_scale = float(revision.log_scale[0])
+    gain = (shift - precision * m) / grown
+    sites.accept(revision, step)
+    sites.mean[0], sites.variance[0] = m + gain * v, v / grown
+    scale = log_scale(loss, y, one, sites, beta=beta)
     total = DenseKnowledge(
-        known.information + precision * np.outer(x, x), known.shift + shift * x, known.log_scale + log_scale
+        known.information + precision * np.outer(x, x), known.shift + shift * x, known.log_scale + scale
     )
-    if v == 0.0:
-        return total, CorrelatedGaussian(posterior.mean, posterior.root, posterior.log_mass + log_scale), None
-    gain = (shift - precision * float(sites.mean[0])) / grown
-    mean = posterior.mean + gain * (posterior.root @ u)
-    a = (1.0 - 1.0 / np.sqrt(grown)) / v
-    root = posterior.root - np.outer(posterior.root @ u, a * u)
-    m = float(sites.mean[0])
-    site = log_scale + (shift - 0.5 * precision * m) * m + 0.5 * gain * grown * gain * v - 0.5 * float(np.log(grown))
+    along = posterior.root @ u
+    mean = posterior.mean + gain * along
+    root = posterior.root - np.outer(along, u * ((1.0 - 1.0 / np.sqrt(grown)) / v if v > 0.0 else 0.0))
+    # The integral of the posterior before times the site, from its height at the mean before.
+    site = scale + (shift - 0.5 * precision * m) * m + 0.5 * gain**2 * grown * v - 0.5 * float(np.log(grown))
     return total, CorrelatedGaussian(mean, root, posterior.log_mass + site), None
 
 
