@@ -1,8 +1,9 @@
 r"""Rows of a linear model in the order in which EP visits them, dense blocks cut from any storage.
 
-The order follows from the content of the rows alone (a hash of their entries and targets), so that it does not depend
-on how the data were stored, sorted or repeated: dense, CSR and shuffled rows give the same blocks, and rows that occur
-twice, or once with weight two, are one row of weight two.
+The order follows from the content of the rows alone (a hash of their entries, then their targets), so that it does not
+depend on how the data were stored, sorted or repeated: dense, CSR and shuffled rows give the same blocks, and rows that
+occur twice, or once with weight two, are one row of weight two. Targets count by their order and not by their bits,
+which change where they are normalised by sums over other rows.
 """
 
 from __future__ import annotations
@@ -51,8 +52,10 @@ class Rows:
     def arrange(cls, X: Any, targets: FloatArray, weights: FloatArray | None, intercept: bool) -> Rows:
         """Order checked rows by content and merge equal ones; rows of weight zero are left out."""
         w = np.ones(X.shape[0]) if weights is None else weights
-        keys = _mixed(_keys_of(X) + sum(_mixed(_bits(t) + np.uint64(k + 1)) for k, t in enumerate(targets)))
+        keys = _keys_of(X)
         order = np.argsort(keys, kind="stable")
+        if np.any(keys[order[1:]] == keys[order[:-1]]):
+            order = np.lexsort((*targets, keys))
         order = order[w[order] > 0.0]
         starts = _starts_of_groups(X, targets, keys, order)
         merged = np.add.reduceat(w[order], starts) if order.size else np.empty(0)
