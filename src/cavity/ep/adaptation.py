@@ -45,6 +45,9 @@ _STEEPEST = 0.95
 _NO_GAIN, _CLOSE = 0.005, 0.2
 # Smaller changes of the noise scale's logarithm are none.
 _NO_CHANGE = 1e-4
+# Smallest noise scale that is found, as a share of the targets' spread: where columns can explain any targets, none of
+# it would be left, and with it no digit of a row's cavity.
+LEAST_NOISE = 1e-4
 
 
 @dataclass(slots=True, eq=False)
@@ -116,9 +119,16 @@ class Adaptive:
         if not self.scale:
             return loss
         before = float(loss.scale)  # type: ignore[attr-defined]
-        found = estimate_scale(loss, targets - sites.mean, sites.variance, weights, beta=self.beta)
+        floor = LEAST_NOISE * (_spread(targets, weights) or 1.0)
+        found = estimate_scale(loss, targets - sites.mean, sites.variance, weights, beta=self.beta, floor=floor)
         new = min(max(found, before / _LARGEST_FACTOR), before * _LARGEST_FACTOR)
         return loss if abs(np.log(new / before)) < _NO_CHANGE else with_scale(loss, new)
+
+
+def _spread(targets: FloatArray, weights: FloatArray) -> float:
+    """Standard deviation of targets."""
+    center = np.average(targets, weights=weights)
+    return float(np.sqrt(np.average((targets - center) ** 2, weights=weights)))
 
 
 def revised_variance(v: float, deviations: FloatArray, variances: FloatArray, typical: float, cautious: bool) -> float:

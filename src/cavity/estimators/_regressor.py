@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity import losses
 from cavity._checks import flag, number_between, one_of, positive_number, shown
+from cavity.ep.adaptation import LEAST_NOISE
 from cavity.ep.knowledge import DenseKnowledge, Knowledge
 from cavity.estimators._base import LinearEP, checked_share, checked_weights
 from cavity.estimators._design import rows_of_weight
@@ -141,7 +142,7 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         return self._atomically(lambda: self._fit(X, y, sample_weight))
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        Parameters.of(self, 1 if np.ndim(X) < 2 else np.shape(X)[1])  # before the data are looked at
+        Parameters.of(self)  # before the data are looked at
         flag("normalize_y", self.normalize_y)
         X, y = self._check_X(X, y=y, y_numeric=True)
         X, y, weights = rows_of_weight(X, self._checked_targets(y), checked_weights(sample_weight, X))
@@ -206,7 +207,7 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
 
     def _followed_scale(self, X: Any, t: FloatArray, weights: FloatArray | None, beta: float) -> float:
         """Noise scale after rows of a stream: from sums of squares where they tell all, else a running average."""
-        floor = 1e-6 * (self._totals.spread or 1.0)
+        floor = LEAST_NOISE * (self._totals.spread or 1.0)
         known = self._known()[0]
         if isinstance(self._loss, losses.Squared) and isinstance(known, DenseKnowledge):
             return max(_residual_scale(self._loss.scale, beta, known, self.posterior_[0], self._totals), floor)
