@@ -17,6 +17,7 @@ from estimator_cases import (
     classifier,
     frozen,
     line,
+    product_classifier,
     regressor,
     three_classes,
     two_classes,
@@ -26,7 +27,6 @@ from scipy import sparse
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import SGDClassifier, SGDRegressor
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -40,16 +40,6 @@ from cavity.losses import Logistic
 MAKERS = {"classifier": (classifier, two_classes), "regressor": (regressor, line)}
 both = pytest.mark.parametrize("kind", MAKERS)
 
-_WHY = (
-    "rows share a site by mini-batch, and a repeated row moves all rows after it to other mini-batches; scikit-learn "
-    "expects the same failure of its own SGD estimators. What holds instead is proved in test_weights.py"
-)
-EXPECTED_FAILURES = {
-    "check_sample_weight_equivalence_on_dense_data": _WHY,
-    "check_sample_weight_equivalence_on_sparse_data": _WHY,
-}
-
-
 def parts(kind):
     make, data = MAKERS[kind]
     X, y = data()
@@ -58,18 +48,9 @@ def parts(kind):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@estimator_checks.parametrize_with_checks(
-    [EPClassifier(), EPRegressor()],
-    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
-)
+@estimator_checks.parametrize_with_checks([EPClassifier(), EPRegressor()])
 def test_scikit_learn_finds_no_fault(estimator, check):
     check(estimator)
-
-
-def test_scikit_learn_expects_the_same_failures_of_sgd():
-    generator = pytest.importorskip("sklearn.utils._test_common.instance_generator")
-    for sgd in (SGDClassifier, SGDRegressor):
-        assert set(generator.PER_ESTIMATOR_XFAIL_CHECKS[sgd]) == set(EXPECTED_FAILURES)
 
 
 def test_scikit_learn_knows_what_they_are():
@@ -123,7 +104,7 @@ def test_csr_with_stored_zeros_duplicates_and_unsorted_columns_is_mended_in_a_co
     data, indices, starts = [1.0, 2.0, 0.0, 3.0, -1.0], [2, 0, 1, 0, 0], [0, 2, 3, 5]
     X, y = sparse.csr_array((np.array(data), np.array(indices), np.array(starts)), shape=(3, 3)), [0, 1, 0]
     before = X.data.copy(), X.indices.copy()
-    model, dense = classifier(loops=1).fit(X, y), classifier(loops=1).fit(X.toarray(), y)
+    model, dense = classifier(max_iter=1).fit(X, y), classifier(max_iter=1).fit(X.toarray(), y)
     assert_same_model(model, dense, PARITY)
     assert_same_model(model.partial_fit(X, y), dense.partial_fit(X.toarray(), y), PARITY)
     np.testing.assert_array_equal(X.data, before[0])
@@ -166,15 +147,15 @@ def test_one_compiled_form_serves_memory_of_every_kind():
     """Read-only weights, as pandas gives them, and targets picked by weight: each other form costs seconds."""
     X, y = three_classes()
     weights = np.ones(y.size)
-    classifier().fit(X, y, weights)
+    product_classifier().fit(X, y, weights)
     sweep_of_rows = entry(sweep, Logistic)
     forms = set(sweep_of_rows.signatures)
     frozen_weights = np.array(weights)
     frozen_weights.flags.writeable = False
     some = np.arange(y.size) % 2.0
-    classifier().fit(X, y, frozen_weights)
-    classifier().fit(X, y, some)
-    model = classifier().partial_fit(X, y, np.unique(y), weights)
+    product_classifier().fit(X, y, frozen_weights)
+    product_classifier().fit(X, y, some)
+    model = product_classifier().partial_fit(X, y, np.unique(y), weights)
     for given in (frozen_weights, pd.Series(weights), some, None):
         model.partial_fit(X, y, sample_weight=given)
     assert set(sweep_of_rows.signatures) == forms
@@ -196,28 +177,6 @@ def test_a_refused_fit_leaves_the_model_as_it_was(kind):
     with pytest.raises(ValueError, match="NaN"):
         fresh.fit(bad, y)
     assert frozen(fresh) == unfitted
-
-
-@both
-def test_a_parameter_out_of_range_is_refused_at_fit_and_named(kind):
-    make, X, y = parts(kind)
-    wrong = {
-        "loss": "cubic",
-        "scheme": "newton",
-        "batch_size": 0,
-        "loops": 0,
-        "tol": -1.0,
-        "prior_variance": -1.0,
-        "prior_mean": np.nan,
-        "basis": "fourier",
-        "intercept_prior_variance": 0.0,
-        "beta": 0.0,
-        "damping": 1.5,
-        "power": 0.0,
-    }
-    for name, value in wrong.items():
-        with pytest.raises(ValueError, match=name):
-            make(**{name: value}).fit(X, y)
 
 
 @both
@@ -258,7 +217,7 @@ def test_pipeline_search_and_cross_validation(kind):
 def test_calibration_takes_the_classifier():
     X, y = cancer()
     with unsettled():
-        model = CalibratedClassifierCV(classifier(loops=20), cv=2).fit(X, y)
+        model = CalibratedClassifierCV(classifier(), cv=2).fit(X, y)
     probabilities = model.predict_proba(X)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
     assert model.score(X, y) > 0.95
@@ -299,8 +258,9 @@ def test_set_output_of_a_scaler_before_it(kind, output):
     plain = make_pipeline(StandardScaler(), make()).fit(X, y)
     named = make_pipeline(StandardScaler().set_output(transform=output), make()).fit(frame, y)
     assert named[-1].feature_names_in_.tolist() == ["a", "b", "c", "d"]
-    assert_same_model(named[-1], plain[-1], PARITY)
-    np.testing.assert_allclose(named.predict(frame), plain.predict(X), rtol=PARITY, atol=PARITY)
+    # The scaler rounds otherwise, and the bits of the rows decide on their order.
+    assert_same_model(named[-1], plain[-1], 1e-4)
+    np.testing.assert_allclose(named.predict(frame), plain.predict(X), rtol=1e-4, atol=1e-4)
 
 
 @both
@@ -323,10 +283,10 @@ def test_weights_are_routed_through_a_pipeline(kind):
 
 
 @both
-@pytest.mark.parametrize("basis", [None, "pca"])
-def test_draws_have_the_moments_of_the_posterior(kind, basis):
+@pytest.mark.parametrize("covariance", ["full", "sparse", "diagonal"])
+def test_draws_have_the_moments_of_the_posterior(kind, covariance):
     make, X, y = parts(kind)
-    model, n = make(basis=basis).fit(X, y), 20_000
+    model, n = make(covariance=covariance, scheme="la", tol=1e-3).fit(X, y), 20_000
     coef, intercept = model.sample_coef(n, random_state=0, return_intercept=True)
     assert (coef.shape, intercept.shape) == ((n, 4), (n,))
     mean, std = (
@@ -336,6 +296,8 @@ def test_draws_have_the_moments_of_the_posterior(kind, basis):
     draws = np.column_stack([coef, intercept])
     np.testing.assert_array_less(np.abs(draws.mean(axis=0) - mean), 5.0 * std / np.sqrt(n))
     np.testing.assert_array_less(np.abs(draws.std(axis=0) / std - 1.0), 5.0 / np.sqrt(2.0 * n))
+    whole = np.squeeze(model.covariance_)
+    np.testing.assert_allclose((np.cov(draws.T) - whole) / np.outer(std, std), 0.0, atol=0.05)
     np.testing.assert_array_equal(coef, model.sample_coef(n, random_state=0))
     assert not np.array_equal(coef, model.sample_coef(n, random_state=1))
     assert model.sample_coef().shape == (1, 4)

@@ -109,6 +109,7 @@ class LinearEP(Posteriors):
         traces = tuple(o.trace for o in outcomes)
         self.trace_ = traces[0] if len(traces) == 1 else traces
         self.status_ = next((o.status for o in outcomes if not o.status.is_success), outcomes[0].status)
+        self._posteriors = tuple(o.posterior for o in outcomes)
         self._warn_if_conditional(plan)
 
     def _warn_if_conditional(self, plan: Plan) -> None:

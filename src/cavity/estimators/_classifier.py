@@ -158,7 +158,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         return self._atomically(lambda: self._fit(X, y, sample_weight))
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        Parameters.of(self, 1 if np.ndim(X) < 2 else np.shape(X)[1])  # before the data are looked at
+        Parameters.of(self)  # before the data are looked at
         X, y = self._check_X(X, y=y)
         loss, weights = self._named_loss(), checked_weights(sample_weight, X)
         classes, codes = classes_and_codes(y)

@@ -36,8 +36,8 @@ class Parameters:
     verbose: bool | None
 
     @classmethod
-    def of(cls, model: Any, features: int) -> Parameters:
-        """Check the parameters of an estimator for data of so many columns."""
+    def of(cls, model: Any, features: int | None = None) -> Parameters:
+        """Check the parameters of an estimator for data of so many columns, or of any number before that is known."""
         variance = model.prior_variance
         if isinstance(variance, str):
             if variance != "auto":
@@ -100,12 +100,14 @@ class Parameters:
         return np.append(np.ones(self.prior_mean.size, dtype=bool), [False] * int(self.intercept))
 
 
-def _each(name: str, value: Any, width: int) -> FloatArray:
+def _each(name: str, value: Any, width: int | None) -> FloatArray:
     """One number per feature."""
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
         array = np.empty((0, 0))
-    if isinstance(value, bool) or array.ndim > 1 or (array.ndim == 1 and array.size != width):
-        raise ValueError(f"{name} must be a number or one number for each of {width} features, got {shown(value)}")
-    return np.broadcast_to(array, (width,)).astype(np.float64)
+    fits = array.ndim == 0 or (array.ndim == 1 and width in (None, array.size))
+    if isinstance(value, bool | str | None.__class__) or not fits:
+        which = "feature" if width is None else f"of {width} features"
+        raise ValueError(f"{name} must be a number or one number for each {which}, got {shown(value)}")
+    return np.broadcast_to(array, np.shape(array) or (width or 1,)).astype(np.float64)
