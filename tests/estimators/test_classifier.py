@@ -1,4 +1,4 @@
-"""The classifier shows what EP finds, by blocks or as a product of Gaussians, and predicts with all of the posterior."""
+"""The classifier shows what EP finds, by blocks or as a product of Gaussians, and predicts with all of it."""
 
 from __future__ import annotations
 

@@ -10,32 +10,35 @@ import pytest
 from estimator_cases import (
     COEF,
     INTERCEPT,
-    PARITY,
     SquaredHinge,
     assert_same_model,
     batches,
     gaussian_regressor,
     line,
     orthogonal,
+    product_regressor,
     regressor,
     two_classes,
-    unsettled,
 )
 from scipy import sparse
 from scipy.special import erf
-from scipy.stats import norm, poisson
+from scipy.stats import multivariate_normal, norm, poisson
 
-import cavity
-from cavity import LinearFactor, Status
+from cavity import EPRegressor, Status
 from cavity.losses import Absolute, Huber, Logistic, Poisson, Quantile, Squared
+from cavity.noise import log_normalizer
 
-# Losses with kinks need a scheme that sees further than their curvature, which is zero.
-SCHEMES = {"squared": "la", "huber": "la", "absolute": "vq", "quantile": "vq", "poisson": "la"}
 REAL = ["squared", "huber", "absolute", "quantile"]
 
 
 def of(loss, **options):
-    return regressor(loss=loss, scheme=SCHEMES[loss], **options)
+    return regressor(loss=loss, **options)
+
+
+def spread(model, X):
+    """Variance of the predictor at rows, from the covariance of coefficients and intercept."""
+    rows = np.column_stack([X, np.ones(len(X))])
+    return np.sum(rows @ model.covariance_ * rows, axis=1)
 
 
 def counts(n=600, seed=0):
@@ -76,28 +79,32 @@ def noisy(kind, n, seed, quantile=0.3):
 # Closed forms.
 
 
+@pytest.mark.parametrize("covariance", ["full", "sparse", "diagonal"])
 @pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_an_orthogonal_design_is_bayesian_linear_regression(weighted, storage):
-    X, y = orthogonal()
+def test_bayesian_linear_regression(weighted, storage, covariance):
+    """Exact for any design with all correlations, and as a product of Gaussians for an orthogonal one."""
+    X, y = orthogonal() if covariance == "diagonal" else line(n=60)
     weights = np.random.default_rng(0).uniform(0.2, 3.0, y.size) if weighted else np.ones(y.size)
-    model = gaussian_regressor(fit_intercept=False, prior_mean=0.4).fit(storage(X), y, weights if weighted else None)
-    precision = np.diag(1.0 / 2.0 + (weights[:, None] * X).T @ X / 0.49)
-    mean = (0.4 / 2.0 + (weights * y) @ X / 0.49) / precision
-    np.testing.assert_allclose(model.coef_, mean, rtol=1e-10)
-    np.testing.assert_allclose(model.coef_std_, precision**-0.5, rtol=1e-10)
+    model = gaussian_regressor(fit_intercept=False, prior_mean=0.4, covariance=covariance, scheme="la")
+    model.fit(storage(X), y, weights if weighted else None)
+    precision = np.eye(4) / 2.0 + (weights[:, None] * X).T @ X / 0.49
+    mean, inverse = np.linalg.solve(precision, 0.4 / 2.0 + (weights * y) @ X / 0.49), np.linalg.inv(precision)
+    np.testing.assert_allclose(model.coef_, mean, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(model.covariance_, inverse, rtol=1e-8, atol=1e-10)
     assert (model.intercept_, model.intercept_std_) == (0.0, 0.0)
     value, std = model.predict(storage(X), return_std=True)
-    np.testing.assert_allclose(value, X @ mean, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(std, np.sqrt(X**2 @ (1.0 / precision) + 0.49), rtol=1e-10)
-    np.testing.assert_allclose(model.predict(X, quantile=0.9), value + norm.ppf(0.9) * std, rtol=1e-10, atol=1e-12)
-    assert model.n_iter_ <= 3
+    np.testing.assert_allclose(value, X @ mean, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(std, np.sqrt(np.sum(X @ inverse * X, axis=1) + 0.49), rtol=1e-8)
+    np.testing.assert_allclose(model.predict(X, quantile=0.9), value + norm.ppf(0.9) * std, rtol=1e-8, atol=1e-8)
 
 
-def test_any_design_has_the_exact_mean_and_a_narrower_posterior():
+def test_a_product_of_gaussians_has_the_exact_mean_and_a_narrower_posterior():
     """Factorised EP finds the mean of the full posterior, and its conditional variances."""
     X, y = line()
-    model = gaussian_regressor(tol=1e-9, intercept_prior_variance=2.0).fit(X, y)
+    model = product_regressor(
+        scale=0.7, normalize_y=False, prior_variance=2.0, tol=1e-9, intercept_prior_variance=2.0
+    ).fit(X, y)
     rows = np.column_stack([X, np.ones(len(X))])
     precision = np.eye(5) / 2.0 + rows.T @ rows / 0.49
     mean = np.linalg.solve(precision, rows.T @ y / 0.49)
@@ -105,26 +112,78 @@ def test_any_design_has_the_exact_mean_and_a_narrower_posterior():
     np.testing.assert_allclose(np.append(model.coef_std_, model.intercept_std_), np.diag(precision) ** -0.5, rtol=1e-8)
 
 
-def test_a_fit_is_that_of_the_library_on_normalised_targets():
+def test_normalised_targets_mean_a_prior_in_units_of_their_spread():
     X, y = line()
-    model = regressor(scale=0.5, shuffle=False).fit(X, y)
-    spread = np.std(y)
-    assert (model.y_offset_, model.y_scale_) == pytest.approx((np.mean(y), spread), rel=1e-14)
+    model = regressor(scale=0.5).fit(X, y)
+    offset, unit = np.mean(y), np.std(y)
+    assert (model.y_offset_, model.y_scale_) == pytest.approx((offset, unit), rel=1e-14)
     rows = np.column_stack([X, np.ones(len(X))])
-    prior = cavity.FactorialGaussian.from_moments(np.zeros(5), [25.0] * 4 + [100.0])
-    factors = LinearFactor.batches(Squared(0.5 / model.y_scale_), rows, (y - model.y_offset_) / model.y_scale_)
-    result = cavity.fit(factors, prior, "la", loops=50)
-    assert model.posterior_ == (result.posterior,)
-    np.testing.assert_allclose(model.coef_, model.y_scale_ * result.mean[:4], rtol=1e-14)
-    np.testing.assert_allclose(model.coef_std_, model.y_scale_ * result.std[:4], rtol=1e-14)
-    assert model.intercept_ == pytest.approx(model.y_offset_ + model.y_scale_ * result.mean[4])
-    assert model.intercept_std_ == pytest.approx(model.y_scale_ * result.std[4])
-    assert (model.status_, model.trace_, model.n_iter_) == (result.status, result.trace, len(result.trace.changes))
-    assert model.log_evidence_ == result.log_evidence
+    precision = np.diag(1.0 / (unit**2 * np.array([25.0] * 4 + [100.0]))) + rows.T @ rows / 0.25
+    mean = np.linalg.solve(precision, rows.T @ (y - offset) / 0.25)
+    np.testing.assert_allclose(model.coef_, mean[:4], rtol=1e-9)
+    assert model.intercept_ == pytest.approx(offset + mean[4], rel=1e-9)
+    np.testing.assert_allclose(model.covariance_, np.linalg.inv(precision), rtol=1e-8, atol=1e-12)
     assert model.coef_.shape == model.coef_std_.shape == (4,)
     assert isinstance(model.intercept_, float)
     assert isinstance(model.intercept_std_, float)
     assert model.scale_ == pytest.approx(0.5)
+
+
+# The evidence.
+
+
+def log_density(X, y, variances, scale, center=0.0):
+    """Log density of the targets of Bayesian linear regression."""
+    cov = scale**2 * np.eye(y.size) + (X * variances) @ X.T
+    return multivariate_normal.logpdf(y, np.full(y.size, center), cov)
+
+
+@pytest.mark.parametrize("covariance", ["full", "sparse"])
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("scale", [0.1, 0.7, 5.0])
+@pytest.mark.parametrize("factor", [1.0, 1000.0])
+def test_the_evidence_is_the_density_of_the_targets_in_their_own_units(factor, scale, normalize, covariance):
+    X, y = line(n=60)
+    y, scale = factor * y, factor * scale
+    options = {"scale": scale, "normalize_y": normalize, "covariance": covariance, "intercept_prior_variance": 30.0}
+    model = regressor(prior_variance=2.0, **options).fit(X, y)
+    unit, center = (np.std(y), np.mean(y)) if normalize else (1.0, 0.0)
+    rows = np.column_stack([X, np.ones(len(X))])
+    wanted = log_density(rows, y, unit**2 * np.array([2.0] * 4 + [30.0]), scale, center)
+    assert model.log_evidence_ == pytest.approx(wanted, rel=1e-8)
+
+
+def test_the_evidence_ranks_columns_that_matter_above_noise():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 4))
+    y = X[:, :2] @ [2.0, -1.5] + 0.5 * rng.normal(size=60)
+    for options in ({}, {"prior_variance": 1.0}, {"normalize_y": False}, {"loss": "huber"}, {"loss": "absolute"}):
+        true, noise, none = (EPRegressor(**options).fit(X[:, c], y).log_evidence_ for c in ([0, 1], [2, 3], [2]))
+        assert true > max(noise, none) + 20.0, options
+
+
+def test_the_evidence_of_a_stream_is_that_of_the_fit():
+    X, y = line(n=60)
+    whole = gaussian_regressor().fit(X, y)
+    stream = gaussian_regressor()
+    for rows in batches(60, 7):
+        stream.partial_fit(X[rows], y[rows])
+    assert stream.log_evidence_ == pytest.approx(whole.log_evidence_, rel=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["absolute", "huber", "quantile", "poisson"])
+def test_the_evidence_of_other_losses_is_near_the_integral_of_their_density(loss):
+    """One coefficient: the density of all targets is integrated over a grid."""
+    X, y = counts(40) if loss == "poisson" else line(n=40)
+    X = X[:, :1]
+    model = of(loss, fit_intercept=False, normalize_y=False, scale=0.7, quantile=0.3, prior_variance=4.0).fit(X, y)
+    theta = np.linspace(-8.0, 8.0, 20001)
+    z = X @ theta[None]
+    values = model._loss.value(y[:, None], z) + log_normalizer(model._loss, y)[:, None]
+    log_joint = norm.logpdf(theta, 0.0, 2.0) - np.sum(values, axis=0)
+    peak = np.max(log_joint)
+    wanted = peak + np.log(np.sum(np.exp(log_joint - peak)) * (theta[1] - theta[0]))
+    assert model.log_evidence_ == pytest.approx(wanted, abs=0.05)
 
 
 # Losses.
@@ -162,7 +221,7 @@ def test_the_predicted_quantile_has_its_share_of_targets_below(q):
     fresh, targets = noisy("squared", 4000, seed=3)
     assert np.mean(targets < model.predict(fresh)) == pytest.approx(q, abs=0.03)
     _, std = model.predict(fresh, return_std=True)
-    np.testing.assert_allclose(std**2, fresh**2 @ model.coef_std_**2 + model.intercept_std_**2, rtol=1e-10)
+    np.testing.assert_allclose(std**2, spread(model, fresh), rtol=1e-8)
 
 
 def test_outliers_pull_the_squared_loss_only():
@@ -181,7 +240,7 @@ def test_counts_are_explained_by_their_logarithm():
     np.testing.assert_array_less(np.abs(model.coef_ - COEF), 5.0 * model.coef_std_)
     assert abs(model.intercept_ - INTERCEPT) < 5.0 * model.intercept_std_
     mean, std = model.predict(X, return_std=True)
-    variance = X**2 @ model.coef_std_**2 + model.intercept_std_**2
+    variance = spread(model, X)
     np.testing.assert_allclose(mean, np.exp(X @ model.coef_ + model.intercept_ + 0.5 * variance), rtol=1e-10)
     np.testing.assert_allclose(std**2, mean + mean**2 * np.expm1(variance), rtol=1e-8)
     median = model.predict(X, quantile=0.5)
@@ -216,26 +275,11 @@ def test_a_loss_has_a_name_or_is_an_object():
         ("quantile", Quantile(0.5, 0.7)),
     ):
         named = of(name, scale=0.7, normalize_y=False).fit(X, y)
-        assert_same_model(named, regressor(loss=loss, scheme=SCHEMES[name], normalize_y=False).fit(X, y))
+        assert_same_model(named, regressor(loss=loss, normalize_y=False).fit(X, y))
     assert of("huber", epsilon=2.0).fit(X, y)._loss.threshold == 2.0
     for wrong in ("logistic", Logistic(), SquaredHinge(), 3, None):
         with pytest.raises(ValueError, match="loss must be"):
             regressor(loss=wrong).fit(X, y)
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"scale": 0.0}, "scale must be a positive number or 'auto'"),
-        ({"scale": "large"}, "scale must be a positive number or 'auto'"),
-        ({"scale": np.nan}, "scale must be a positive number or 'auto'"),
-        ({"loss": "quantile", "quantile": 1.0}, r"quantile must lie in \(0, 1\)"),
-        ({"loss": "huber", "epsilon": 0.0}, "epsilon must be positive"),
-    ],
-)
-def test_parameters_out_of_range_are_refused(options, match):
-    with pytest.raises(ValueError, match=match):
-        regressor(**options).fit(*line())
 
 
 @pytest.mark.parametrize("scale", [1, 2.0, np.float64(2.0), np.float32(2.0), np.int64(2)])
@@ -243,7 +287,8 @@ def test_a_scale_may_be_any_kind_of_number(scale):
     X, y = line()
     model = gaussian_regressor(scale=scale).fit(X, y)
     assert_same_model(model, gaussian_regressor(scale=float(scale)).fit(X, y))
-    assert {type(field) for field in model._loss} == {float}  # another type would be another compilation
+    # Another type would be another compilation of a product of Gaussians.
+    assert {type(field) for field in model._loss} == {float}
     assert {type(field) for field in of("huber", epsilon=1, scale=scale).fit(X, y)._loss} == {float}
 
 
@@ -255,14 +300,14 @@ def test_a_scale_may_be_any_kind_of_number(scale):
 def test_predictions_follow_the_units_of_the_targets(loss, factor, offset):
     X, y = line()
     a, b = of(loss).fit(X, y), of(loss).fit(X, factor * y + offset)
-    tolerance = {"rtol": 1e-5, "atol": 1e-5 * factor}
+    tolerance = {"rtol": 1e-4, "atol": 1e-4 * factor}
     for options in ({}, {"quantile": 0.8}):
         np.testing.assert_allclose(b.predict(X, **options), factor * a.predict(X, **options) + offset, **tolerance)
     np.testing.assert_allclose(b.predict(X, True)[1], factor * a.predict(X, True)[1], **tolerance)
     np.testing.assert_allclose(b.coef_, factor * a.coef_, **tolerance)
     np.testing.assert_allclose(b.coef_std_, factor * a.coef_std_, **tolerance)
-    assert b.intercept_ == pytest.approx(factor * a.intercept_ + offset, rel=1e-5, abs=1e-5 * factor)
-    assert b.scale_ == pytest.approx(factor * a.scale_, rel=1e-5)
+    assert b.intercept_ == pytest.approx(factor * a.intercept_ + offset, rel=1e-4, abs=1e-4 * factor)
+    assert b.scale_ == pytest.approx(factor * a.scale_, rel=1e-4)
     draws = a.sample_coef(5, 0, return_intercept=True), b.sample_coef(5, 0, return_intercept=True)
     np.testing.assert_allclose(draws[1][0], factor * draws[0][0], **tolerance)
     np.testing.assert_allclose(draws[1][1], factor * draws[0][1] + offset, **tolerance)
@@ -274,7 +319,7 @@ def test_constant_targets_are_predicted(value):
     for loss in ("squared", "absolute"):
         model = of(loss, scale=1.0).fit(X[:50], np.full(50, value))
         np.testing.assert_allclose(model.predict(X[:50]), value, rtol=1e-6, atol=1e-6)
-        assert (model.y_offset_, model.y_scale_) == (value, 1.0)
+        assert (model.y_offset_, model.y_scale_) == (value, abs(value) or 1.0)
 
 
 def test_targets_without_noise_are_met():
@@ -306,9 +351,24 @@ def test_a_deviation_and_a_quantile_may_be_asked_for_at_once():
     model = regressor().fit(X, y)
     upper, std = model.predict(X[:3], return_std=True, quantile=0.9)
     np.testing.assert_allclose(upper, model.predict(X[:3]) + norm.ppf(0.9) * std)
-    for wrong in (0.0, 1.0, -0.1, np.nan):
-        with pytest.raises(ValueError, match=r"quantile must lie in \(0, 1\)"):
+    for wrong in (0.0, 1.0, -0.1, np.nan, [], [0.1, 1.5], [[0.5]], "0.5", True, [None], object()):
+        with pytest.raises(ValueError, match=r"quantile must be one or several numbers in \(0, 1\)"):
             model.predict(X, quantile=wrong)
+
+
+@pytest.mark.parametrize("loss", [*REAL, "poisson"])
+def test_several_quantiles_are_columns(loss):
+    X, y = counts(100) if loss == "poisson" else line(n=100)
+    model = of(loss).fit(X, y)
+    levels = [0.05, 0.5, 0.95]
+    found = model.predict(X[:7], quantile=levels)
+    assert found.shape == (7, 3)
+    assert np.all(np.diff(found, axis=1) >= 0.0)
+    for column, level in zip(found.T, levels, strict=True):
+        np.testing.assert_array_equal(column, model.predict(X[:7], quantile=level))
+    assert model.predict(X[:7], quantile=np.array([0.5])).shape == (7, 1)
+    both, std = model.predict(X[:7], return_std=True, quantile=(0.1, 0.9))
+    assert (both.shape, std.shape) == ((7, 2), (7,))
 
 
 def test_few_rows_leave_more_doubt_than_many():
@@ -320,7 +380,7 @@ def test_few_rows_leave_more_doubt_than_many():
 
 @dataclass(frozen=True)
 class LogCosh:
-    """A user's own loss; no tuple, so that the plain engine serves it."""
+    """A user's own loss."""
 
     @property
     def targets(self) -> str:
@@ -344,18 +404,6 @@ def test_a_loss_of_ones_own_predicts_means_only():
 
 
 # Streams.
-
-
-@pytest.mark.parametrize("loss", ["huber", "absolute", "poisson"])
-def test_mini_batches_one_by_one_equal_a_single_pass(loss):
-    X, y = counts() if loss == "poisson" else line()
-    options = {"normalize_y": False} | ({} if loss == "poisson" else {"scale": 0.7})
-    with unsettled():
-        whole = of(loss, loops=1, shuffle=False, **options).fit(X, y)
-        model = of(loss, **options)
-        for rows in batches(y.size, 10):
-            model.partial_fit(X[rows], y[rows])
-    assert_same_model(model, whole, PARITY)
 
 
 def test_targets_of_other_kinds_stream_as_well():

@@ -417,7 +417,7 @@ def _levels(quantile: Any) -> FloatArray:
         levels = np.asarray(quantile, dtype=np.float64)
     except (TypeError, ValueError):
         levels = np.array([np.nan])
-    if isinstance(quantile, bool) or levels.ndim > 1 or levels.size == 0 or not np.all((levels > 0.0) & (levels < 1.0)):
+    if isinstance(quantile, bool | str) or levels.ndim > 1 or levels.size == 0 or not np.all((levels > 0.0) & (levels < 1.0)):
         raise ValueError(f"quantile must be one or several numbers in (0, 1), got {shown(quantile)}")
     return levels
 
