@@ -15,11 +15,10 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import scale
 
-from cavity import EPClassifier, EPRegressor, FactorialGaussian, schemes
+from cavity import EPClassifier, EPRegressor, FactorialGaussian, losses
 
 # Equal but for the order in which rounding happens.
 PARITY = 1e-10
-SCHEMES = tuple(schemes.NAMES)
 STORAGES = {
     "dense": lambda X: X,
     "float32": lambda X: X.astype(np.float32),
@@ -48,6 +47,23 @@ class SquaredHinge(NamedTuple):
         t = np.maximum(1.0 - y * z, 0.0)
         inside = 0.5 + 0.5 * np.sign(1.0 - y * z)
         return 0.5 * self.strength * t * t, -self.strength * y * t, self.strength * inside
+
+
+class Broken(NamedTuple):
+    """The logistic loss, but for predictors beyond a limit, where its cost is no number."""
+
+    limit: float = 1e4
+
+    @property
+    def targets(self) -> str:
+        return "signs"
+
+    def value(self, y: Any, z: Any) -> Any:
+        return np.where(np.abs(z) > self.limit, np.nan, losses.Logistic().value(y, z))
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
+        value, slope, curvature = losses.Logistic().derivatives(y, z)
+        return np.where(np.abs(z) > self.limit, np.nan, value), slope, curvature
 
 
 def classifier(**options: Any) -> EPClassifier:

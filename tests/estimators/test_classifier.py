@@ -13,6 +13,7 @@ import pytest
 from estimator_cases import (
     CLASSES,
     STORAGES,
+    Broken,
     SquaredHinge,
     assert_same_model,
     cancer,
@@ -181,24 +182,6 @@ def test_one_class_of_three_that_does_not_settle_is_enough():
     with pytest.warns(ConvergenceWarning, match="not settled"):
         model = classifier(max_iter=2, tol=1e-9).fit(X, y)
     assert model.status_ is Status.MAX_LOOPS
-
-
-@dataclass(frozen=True)
-class Broken:
-    """The logistic loss, but for predictors beyond a limit, where its cost is no number."""
-
-    limit: float = 1e4
-
-    @property
-    def targets(self) -> str:
-        return "signs"
-
-    def value(self, y: Any, z: Any) -> Any:
-        return np.where(np.abs(z) > self.limit, np.nan, Logistic().value(y, z))
-
-    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
-        value, slope, curvature = Logistic().derivatives(y, z)
-        return np.where(np.abs(z) > self.limit, np.nan, value), slope, curvature
 
 
 def test_refused_updates_warn_in_fit_and_in_streams():

@@ -7,7 +7,6 @@ import pytest
 from estimator_cases import two_classes
 from scipy import sparse
 
-from cavity.estimators._base import checked_rows
 from cavity.estimators._design import rows_of_weight, squared, with_intercept
 
 KINDS = [np.float64, np.float32]
@@ -41,20 +40,6 @@ def test_memory_is_used_again_only_where_it_fits():
     dense = with_intercept(X[10:20], kept)
     assert isinstance(dense, np.ndarray)
     np.testing.assert_array_equal(dense, np.column_stack([X[10:20], np.ones(10)]))
-
-
-def test_csr_is_copied_only_to_be_mended():
-    good = sparse.csr_array(two_classes()[0])
-    assert np.shares_memory(checked_rows(good).data, good.data)
-    bad = sparse.csr_array((np.array([1.0, 2.0, 0.0, 3.0]), np.array([1, 1, 0, 0]), np.array([0, 3, 4])), shape=(2, 2))
-    entries = bad.data.copy()
-    mended = checked_rows(bad)
-    np.testing.assert_array_equal(mended.toarray(), [[0.0, 3.0], [3.0, 0.0]])
-    assert mended.nnz == 2
-    assert mended.has_canonical_format
-    np.testing.assert_array_equal(bad.data, entries)
-    X = two_classes()[0]
-    assert checked_rows(X) is X
 
 
 @pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])

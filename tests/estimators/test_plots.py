@@ -91,19 +91,17 @@ def test_the_traces_of_classes_have_a_legend(of_three):
     assert len(ax.get_lines()) == 4
 
 
-@pytest.mark.parametrize("make", ["stream", "stream of three", "single pass"])
-def test_a_trace_without_loops_can_be_drawn(make):
-    X, y = three_classes() if make == "stream of three" else two_classes()
-    model = classifier(loops=1)
-    model = model.partial_fit(X, y, np.unique(y)) if "stream" in make else model.fit(X, y)
-    ax = model.plot_trace()
+@pytest.mark.parametrize("data", [two_classes, three_classes])
+def test_a_trace_without_loops_can_be_drawn(data):
+    X, y = data()
+    ax = classifier().partial_fit(X, y, np.unique(y)).plot_trace()
     ax.figure.canvas.draw()
     assert not any(np.any(np.isfinite(curve.get_ydata())) for curve in ax.get_lines()[:-1])
 
 
 def test_a_trace_without_a_tolerance_can_be_drawn():
     with unsettled():
-        ax = classifier(loops=3, tol=0.0).fit(*two_classes()).plot_trace()
+        ax = classifier(max_iter=3, tol=0.0).fit(*two_classes()).plot_trace()
     ax.figure.canvas.draw()
     assert ax.get_lines()[0].get_xdata().tolist() == [1, 2, 3]
 
