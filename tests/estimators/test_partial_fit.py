@@ -10,7 +10,6 @@ import pytest
 from estimator_cases import (
     CLASSES,
     PARITY,
-    SCHEMES,
     STORAGES,
     assert_same_model,
     batches,
@@ -18,6 +17,7 @@ from estimator_cases import (
     frozen,
     gaussian_regressor,
     line,
+    product_classifier,
     regressor,
     three_classes,
     two_classes,
@@ -49,61 +49,93 @@ def streamed(model, X, y, weights=None, size=SIZE, **first):
 
 
 @pytest.mark.parametrize("count", CLASSES)
-@pytest.mark.parametrize("storage", STORAGES)
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_mini_batches_one_by_one_equal_a_single_pass(scheme, storage, count):
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+def test_mini_batches_of_a_product_one_by_one_equal_one_call(storage, count):
     X, y = CLASSES[count]()
     X, classes = STORAGES[storage](X), np.unique(y)
     for weights in (None, weights_for(y.size)):
         for intercept in (True, False):
-            options = {"scheme": scheme, "batch_size": SIZE, "fit_intercept": intercept}
-            with unsettled():
-                whole = classifier(loops=1, shuffle=False, **options).fit(X, y, weights)
-                one_by_one = streamed(classifier(**options), X, y, weights, classes=classes)
-                in_threes = streamed(classifier(**options), X, y, weights, size=3 * SIZE, classes=classes)
-            assert_same_model(one_by_one, whole, PARITY)
-            assert_same_model(in_threes, whole, PARITY)
-            assert one_by_one.trace_.updates == len(whole.posterior_) * len(batches(y.size, SIZE))
+            options = {"batch_size": SIZE, "fit_intercept": intercept}
+            one_by_one = streamed(product_classifier(**options), X, y, weights, classes=classes)
+            in_threes = streamed(product_classifier(**options), X, y, weights, size=3 * SIZE, classes=classes)
+            assert_same_model(in_threes, one_by_one, PARITY)
+            assert one_by_one.trace_.updates == len(one_by_one.posterior_) * len(batches(y.size, SIZE))
 
 
 @pytest.mark.parametrize("weights", [None, weights_for(600)], ids=["plain", "weighted"])
 @pytest.mark.parametrize("storage", STORAGES)
-def test_the_same_for_regression_with_a_known_scale(storage, weights):
+def test_streams_of_gaussian_factors_are_exact_however_they_are_cut(storage, weights):
     X, y = line()
     X = STORAGES[storage](X)
-    whole = gaussian_regressor(loops=1, shuffle=False).fit(X, y, weights)
-    one_by_one = streamed(gaussian_regressor(), X, y, weights)
-    assert_same_model(one_by_one, whole, PARITY)
-    assert one_by_one.scale_ == 0.7
+    whole = gaussian_regressor().fit(X, y, weights)
+    for size in (1, 7, 100, 600):
+        assert_same_model(streamed(gaussian_regressor(), X, y, weights, size), whole, 1e-8)
+    assert whole.scale_ == 0.7
 
 
-def test_a_given_basis_does_not_part_streams_from_single_passes():
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "quasi01"])
+@pytest.mark.parametrize("count", CLASSES)
+def test_one_row_per_call_is_a_chunk_of_one_row(count, loss):
+    """The short path of one row against the path of blocks, which a weight of one leads to."""
+    X, y = CLASSES[count]()
+    short, long = (classifier(loss=loss).partial_fit(X[:9], y[:9], np.unique(y)) for _ in range(2))
+    with unsettled():
+        for i in range(9, 57):
+            short.partial_fit(X[i : i + 1], y[i : i + 1])
+            long.partial_fit(X[i : i + 1], y[i : i + 1], sample_weight=[1.0])
+    assert_same_model(short, long, 1e-8)
+    assert short.trace_.updates >= 48
+    assert short.status_ == long.status_
+
+
+def test_one_row_per_call_of_a_regression_is_a_chunk_of_one_row():
+    X, y = line(n=80)
+    for loss in ("squared", "huber", "absolute"):
+        short, long = (regressor(loss=loss, normalize_y=False).partial_fit(X[:9], y[:9]) for _ in range(2))
+        for i in range(9, 80):
+            short.partial_fit(X[i : i + 1], y[i : i + 1])
+            long.partial_fit(X[i : i + 1], y[i : i + 1], sample_weight=[1.0])
+        assert_same_model(short, long, 1e-6)
+        assert short.scale_ == pytest.approx(long.scale_, rel=1e-8)
+
+
+def test_a_row_of_zeros_tells_nothing_of_coefficients_and_counts_in_the_evidence():
     X, y = two_classes()
-    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))[0]
-    whole = classifier(loops=1, shuffle=False, basis=basis).fit(X, y)
-    assert_same_model(streamed(classifier(basis=basis), X, y, classes=[0, 1]), whole, PARITY)
+    model = classifier(fit_intercept=False).partial_fit(X, y, [0, 1])
+    before, evidence = model.coef_, model.log_evidence_
+    for weights in (None, [1.0]):
+        model.partial_fit(np.zeros((1, 4)), y[:1], sample_weight=weights)
+        np.testing.assert_allclose(model.coef_, before, rtol=1e-12)
+        evidence -= np.log(2.0)
+        assert model.log_evidence_ == pytest.approx(evidence, rel=1e-10)
 
 
-def test_the_first_rows_decide_on_scale_and_normalisation_of_a_regression():
-    X, y = line()
-    model = regressor().partial_fit(X[:300], y[:300])
-    offset, spread, scale = model.y_offset_, model.y_scale_, model.scale_
-    assert (offset, spread) == pytest.approx((np.mean(y[:300]), np.std(y[:300])))
-    assert scale == pytest.approx(0.7, rel=0.1)
-    model.partial_fit(X[300:], y[300:])
-    assert (model.y_offset_, model.y_scale_, model.scale_) == (offset, spread, scale)
-    assert np.all(np.abs(model.coef_ - [2.0, -1.0, 0.5, 0.0]) < 4.0 * 0.7 / np.sqrt(600.0))
-
-
-def test_a_stream_goes_on_from_a_fit():
+def test_a_stream_goes_on_from_a_fit_with_all_it_knows():
     X, y = two_classes()
-    model = classifier(tol=1e-4).fit(X[:30], y[:30])
-    before = model.posterior_[0]
-    model.partial_fit(X[30:], y[30:])
-    rest = LinearFactor.batches(Logistic(), np.column_stack([X[30:], np.ones(27)]), 2.0 * y[30:] - 1.0, SIZE)
-    wanted = cavity.fit(rest, before, "la", sites="none").posterior
-    np.testing.assert_allclose(model.posterior_[0].shift, wanted.shift, rtol=PARITY, atol=PARITY)
-    np.testing.assert_allclose(model.posterior_[0].precision, wanted.precision, rtol=PARITY, atol=PARITY)
+    for covariance in ("full", "sparse", "diagonal"):
+        model = classifier(covariance=covariance, scheme="la").fit(X[:30], y[:30])
+        mean, std = model.coef_, model.coef_std_
+        model.set_params(covariance="diagonal" if covariance == "diagonal" else "auto")
+        model.partial_fit(X[30:31], y[30:31], sample_weight=[1e-12])
+        np.testing.assert_allclose(model.coef_, mean, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(model.coef_std_, std, rtol=1e-6)
+        assert model.plan_.covariance == ("diagonal" if covariance == "diagonal" else "full")
+
+
+def test_a_fit_and_then_a_stream_is_near_one_fit_to_all():
+    X, y = two_classes(n=600, seed=4)
+    model = classifier().fit(X[:300], y[:300]).partial_fit(X[300:], y[300:])
+    whole = classifier().fit(X, y)
+    np.testing.assert_array_less(np.abs(model.coef_ - whole.coef_), 0.2 * whole.coef_std_)
+    np.testing.assert_allclose(model.coef_std_, whole.coef_std_, rtol=0.1)
+
+
+def test_sparse_rows_are_taken_by_a_stream_begun_with_dense_ones():
+    X, y = two_classes()
+    for make in (classifier, product_classifier):
+        model = make().partial_fit(X, y, classes=[0, 1])
+        wanted = copy.deepcopy(model).partial_fit(X, y)
+        assert_same_model(model.partial_fit(sparse.csr_array(X), y), wanted, PARITY)
 
 
 def test_labels_may_be_of_any_kind_and_come_in_any_order():
@@ -171,14 +203,14 @@ def at_rest(model):
 def test_natural_parameters_decay_geometrically_to_those_of_the_prior(forget, count):
     X, y = CLASSES[count]()
     model = classifier(fit_intercept=False, prior_mean=[0.1, 0.2, -0.3, 0.4]).partial_fit(X, y, np.unique(y))
-    prior, start = model._frame.prior, model.posterior_
+    precisions = np.linalg.inv(model.covariance_)
+    shifts = np.array([p @ m for p, m in zip(precisions, model.coef_, strict=True)]) - [0.1, 0.2, -0.3, 0.4]
     for step in range(1, 5):
         model.partial_fit(at_rest(model), y[:1], forget=forget)
-        for now, before in zip(model.posterior_, start, strict=True):
-            for name in ("shift", "precision"):
-                rest = getattr(now, name) - getattr(prior, name)
-                whole = getattr(before, name) - getattr(prior, name)
-                np.testing.assert_allclose(rest, (1.0 - forget) ** step * whole, rtol=1e-12, atol=1e-12)
+        share, now = (1.0 - forget) ** step, np.linalg.inv(model.covariance_)
+        np.testing.assert_allclose(now - np.eye(4), share * (precisions - np.eye(4)), rtol=1e-8, atol=1e-9)
+        found = np.array([p @ m for p, m in zip(now, model.coef_, strict=True)]) - [0.1, 0.2, -0.3, 0.4]
+        np.testing.assert_allclose(found, share * shifts, rtol=1e-8, atol=1e-9)
 
 
 def test_forgetting_nothing_is_the_default_and_nearly_all_returns_to_the_prior():
@@ -191,10 +223,11 @@ def test_forgetting_nothing_is_the_default_and_nearly_all_returns_to_the_prior()
     np.testing.assert_allclose(model.coef_std_, 1.0, rtol=1e-7)
 
 
-def test_a_stream_that_forgets_is_a_pass_from_the_tempered_posterior():
+def test_a_product_that_forgets_is_a_pass_from_the_tempered_posterior():
     X, y = two_classes()
-    model = classifier(fit_intercept=False).partial_fit(X[:30], y[:30], [0, 1])
-    between = model.posterior_[0] ** 0.7 * model._frame.prior**0.3
+    model = product_classifier(fit_intercept=False).partial_fit(X[:30], y[:30], [0, 1])
+    prior = cavity.FactorialGaussian.from_moments(np.zeros(4), 1.0)
+    between = model.posterior_[0] ** 0.7 * prior**0.3
     model.partial_fit(X[30:], y[30:], forget=0.3)
     rest = LinearFactor.batches(Logistic(), X[30:], 2.0 * y[30:] - 1.0, SIZE)
     wanted = cavity.fit(rest, between, "la", sites="none").posterior
@@ -311,8 +344,8 @@ def test_bad_forgetting_leaves_the_model_as_it_was(make, first, what):
 def test_targets_that_do_not_fit_leave_the_model_as_it_was(make, first):
     for y, match in (
         (LABELS[:-1], "inconsistent numbers of samples"),
-        (np.where(LABELS == 1, np.nan, 0.0), "NaN|not among the classes"),
-        (np.where(LABELS == 1, np.inf, 0.0), "infinity|not among the classes"),
+        (np.where(LABELS == 1, np.nan, 0.0), "NaN|finite|not among the classes"),
+        (np.where(LABELS == 1, np.inf, 0.0), "infinity|finite|not among the classes"),
         (np.column_stack([LABELS, LABELS]), "y should be a 1d array"),
         (None, "y cannot be None|requires y to be passed|y should be a 1d array"),
     ):
@@ -361,12 +394,15 @@ def test_the_first_call_needs_classes_at_least_two():
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"prior_variance": "evidence"}, "needs all data at once"),
+        ({"covariance": "sparse"}, "needs all rows at once"),
         ({"class_weight": "balanced"}, "class_weight 'balanced' is not supported for partial_fit"),
-        ({"scheme": cavity.schemes.VariationalQuadrature(solver="newton")}, "needs a compiled form"),
+        (
+            {"covariance": "diagonal", "scheme": cavity.schemes.VariationalQuadrature(solver="newton")},
+            "needs a compiled form",
+        ),
         ({"loss": "cubic"}, "loss must be one of"),
         ({"batch_size": 0}, "batch_size"),
-        ({"damping": 0.0}, "damping"),
+        ({"max_iter": 0}, "max_iter"),
     ],
     ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",
 )

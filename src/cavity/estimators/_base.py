@@ -292,7 +292,7 @@ class LinearEP(Posteriors):
             and X.shape[0] > 0
             and X.shape[1] == self.n_features_in_
             and "feature_names_in_" not in self.__dict__
-            and bool(np.max(np.abs(X)) <= LARGEST_ENTRY)
+            and float(np.max(np.abs(X))) <= LARGEST_ENTRY
         )
 
 
