@@ -206,6 +206,7 @@ def test_the_scale_is_found_whatever_it_is(scale):
     X, y = line(size=scale)
     assert regressor().fit(X, y).scale_ == pytest.approx(scale, rel=0.1)
     assert regressor(normalize_y=False).fit(X, y).scale_ == pytest.approx(scale, rel=0.1)
+    assert product_regressor().fit(X, y).scale_ == pytest.approx(scale, rel=0.1)
 
 
 def test_a_given_scale_is_kept():

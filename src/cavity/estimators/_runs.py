@@ -15,7 +15,9 @@ from cavity.ep.blocks import Options, Outcome, Work, run
 from cavity.ep.dense import DenseWork
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge
 from cavity.ep.rows import Rows
+from cavity.ep.sites import RowSites
 from cavity.ep.sparse import SparseWork
+from cavity.estimators._design import squared
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._progress import LoopReport
 from cavity.estimators._threads import threads_for
@@ -29,9 +31,9 @@ FloatArray = NDArray[np.float64]
 # Inner loops over the rows of one call of a stream, at most, and the change that ends them, in standard deviations.
 # Chunks of 100 to 1000 rows take 3 to 6.
 _STREAM_LOOPS, _STREAM_TOL = 30, 0.02
-# Fits of a product of Gaussians in search of the prior variance, at most, and the change of its logarithm that ends
-# them.
-_ROUNDS, _CLOSE = 6, 0.1
+# Fits of a product of Gaussians in search of prior variance and noise scale, at most, and the changes of their
+# logarithms that end them.
+_ROUNDS, _CLOSE, _NEAR = 8, 0.1, 0.01
 
 
 def run_blocks(
@@ -94,24 +96,44 @@ def run_product(
 def _one_product(
     factors: LinearBatches, prior: FactorialGaussian, parameters: Parameters, adaptation: Adaptive, seed: int
 ) -> Outcome:
-    """Fit and prior variance take turns until the variance stands."""
+    """Fit, prior variance and noise scale take turns until variance and scale stand."""
     fitting = import_module("cavity.fitting")  # compiled loops are imported when a product of Gaussians is fitted
-    rounds, p = 1 if adaptation.free is None else _ROUNDS, parameters
+    p, rounds = parameters, 1 if adaptation.free is None and not adaptation.scale else _ROUNDS
     sites = "none" if p.max_iter == 1 else "own"
     settings = fitting.make_settings(
         p.max_iter, sites, p.beta, 1.0, 1.0, "shuffled", seed, "keep", p.tol, len(factors), safeguards=True
     )
     for k in range(rounds):
-        result = fitting.run_checked(factors, prior, parameters.scheme, settings, progress=bool(parameters.verbose))
-        if k + 1 == rounds or adaptation.free is None:
+        result = fitting.run_checked(factors, prior, p.scheme, settings, progress=bool(p.verbose))
+        if k + 1 == rounds:
             break
-        free, posterior = adaptation.free, result.posterior
-        before = 1.0 / float(prior.precision[free][0])
-        center = prior.mean
-        after = revised_variance(
-            before, (posterior.mean - center)[free], posterior.variance[free], adaptation.typical, cautious=k < 1
-        )
-        if abs(np.log(after / before)) < _CLOSE:
+        wider = _revised_prior(prior, result.posterior, adaptation, cautious=k < 1)
+        loss = adaptation.loss(factors.loss, factors.targets, *_predictors(factors, result.posterior))
+        scales = [float(getattr(one, "scale", 1.0)) for one in (loss, factors.loss)]
+        if abs(np.log(wider.precision[0] / prior.precision[0])) < _CLOSE and abs(np.log(scales[0] / scales[1])) < _NEAR:
             break
-        prior = FactorialGaussian.from_moments(center, np.where(free, after, prior.variance))
+        prior = wider
+        factors = LinearBatches.unchecked(loss, factors.X, factors.targets, p.batch_size, factors.weights)
     return Outcome(DiagonalKnowledge(result.posterior / prior), prior, factors.loss, result.status, result.trace)
+
+
+def _revised_prior(
+    prior: FactorialGaussian, posterior: FactorialGaussian, adaptation: Adaptive, cautious: bool
+) -> FactorialGaussian:
+    """Prior of the variance that a product of Gaussians suggests, where it is to be found."""
+    free = adaptation.free
+    if free is None:
+        return prior
+    before, center = 1.0 / float(prior.precision[free][0]), prior.mean
+    after = revised_variance(
+        before, (posterior.mean - center)[free], posterior.variance[free], adaptation.typical, cautious
+    )
+    return FactorialGaussian.from_moments(center, np.where(free, after, prior.variance))
+
+
+def _predictors(factors: LinearBatches, posterior: FactorialGaussian) -> tuple[FloatArray, RowSites]:
+    """Weights of the rows, and mean and variance of their linear predictors."""
+    X, n = factors.X.astype(np.float64, copy=False), factors.targets.size
+    sites = RowSites.start(n, 1.0)
+    sites.mean[:], sites.variance[:] = X @ posterior.mean, squared(X) @ posterior.variance
+    return np.ones(n) if factors.weights is None else factors.weights, sites
