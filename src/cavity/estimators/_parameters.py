@@ -92,6 +92,16 @@ class Parameters:
             np.append(means, center), np.append(variances, self.intercept_variance * unit**2)
         )
 
+    def same_prior(self, other: Parameters) -> bool:
+        """Whether another asks for the same prior of as many features."""
+        variances = self.prior_variance, other.prior_variance
+        found = [v is None for v in variances]
+        return (
+            (all(found) or (not any(found) and np.array_equal(*variances)))  # type: ignore[arg-type]
+            and np.array_equal(self.prior_mean, other.prior_mean)
+            and (not self.intercept or self.intercept_variance == other.intercept_variance)
+        )
+
     @property
     def free(self) -> NDArray[np.bool_] | None:
         """Coefficients whose prior variance is to be found; None if it is given."""

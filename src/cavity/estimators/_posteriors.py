@@ -16,6 +16,7 @@ from cavity._checks import number_between, whole_number
 from cavity.ep.knowledge import Gaussian, Knowledge
 from cavity.estimators._design import squared, with_intercept
 from cavity.estimators._packing import check_state, packed, unpacked
+from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import WIDEST_COVARIANCE, Plan
 from cavity.estimators._table import coefficient_table
 from cavity.estimators._totals import Totals
@@ -224,10 +225,13 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
                 f"the models keep different posteriors, {self.plan_.covariance} and {other.plan_.covariance}: give "
                 "both the same covariance"
             )
-        fixed = [not isinstance(m.prior_variance, str) for m in (self, other)]
-        same = all(np.array_equal(a.precision, b.precision) for a, b in zip(self._priors, other._priors, strict=True))
-        if fixed[0] != fixed[1] or (fixed[0] and not same):
-            raise ValueError("the models have different priors: give both the same prior_variance")
+        if self._fitted_beta != other._fitted_beta:
+            raise ValueError(f"the models have different beta, {self._fitted_beta:g} and {other._fitted_beta:g}")
+        if not Parameters.of(self, self.n_features_in_).same_prior(Parameters.of(other, self.n_features_in_)):
+            raise ValueError(
+                "the models have different priors: give both the same prior_variance, prior_mean and "
+                "intercept_prior_variance"
+            )
 
     def _same_loss(self, other: Self) -> bool:
         return type(other._loss) is type(self._loss) and other._loss == self._loss

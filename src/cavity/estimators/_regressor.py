@@ -371,10 +371,13 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
     # Merging.
 
     def _same_loss(self, other: Self) -> bool:
-        """Whether the losses are the same but for a scale that both found."""
-        if not (self._scale_is_free() and other._scale_is_free()):
-            return super()._same_loss(other)
-        return type(other._loss) is type(self._loss) and with_scale(other._loss, 1.0) == with_scale(self._loss, 1.0)
+        """Whether the losses are the same in units of y, but for a scale that both found."""
+        if type(other._loss) is not type(self._loss) or self._scale_is_free() != other._scale_is_free():
+            return False
+        if "scale" not in getattr(self._loss, "_fields", ()):
+            return super()._same_loss(other) and self.y_scale_ == other.y_scale_
+        same_scale = self._scale_is_free() or np.isclose(self.scale_, other.scale_, rtol=1e-12, atol=0.0)
+        return bool(same_scale) and with_scale(other._loss, 1.0) == with_scale(self._loss, 1.0)
 
     def _absorb(self, one: Self, other: Self) -> None:
         """Bring the other to the units of the first, pool the scales, and add up."""
