@@ -107,7 +107,7 @@ class Parameters:
         """Coefficients whose prior variance is to be found; None if it is given."""
         if self.prior_variance is not None:
             return None
-        return np.append(np.ones(self.prior_mean.size, dtype=bool), [False] * int(self.intercept))
+        return np.append(np.ones(self.prior_mean.size, dtype=bool), np.zeros(int(self.intercept), dtype=bool))
 
 
 def _each(name: str, value: Any, width: int | None) -> FloatArray:
