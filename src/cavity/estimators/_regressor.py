@@ -18,7 +18,7 @@ from cavity.estimators._base import LinearEP, checked_share, checked_weights
 from cavity.estimators._design import rows_of_weight
 from cavity.estimators._parameters import LARGEST_TARGET, Parameters
 from cavity.estimators._posteriors import pooled_prior
-from cavity.estimators._totals import Totals
+from cavity.estimators._totals import Totals, coarse
 from cavity.gaussian import FactorialGaussian
 from cavity.losses import Loss
 from cavity.noise import estimate_scale, log_normalizer, predictive_quantile, predictive_std, with_scale
@@ -331,8 +331,8 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         largest = float(np.max(np.abs(y))) or 1.0  # sums of squares are then finite
         offset = float(np.average(y / largest, weights=weights)) if self.fit_intercept else 0.0
         spread = float(np.sqrt(np.average((y / largest - offset) ** 2, weights=weights)))
-        self.y_offset_ = offset * largest
-        self.y_scale_ = largest * (spread if spread > 1e-12 else 1.0)
+        self.y_scale_ = coarse(largest * (spread if spread > 1e-12 else 1.0))
+        self.y_offset_ = coarse(offset * largest, self.y_scale_)
 
     def _counts(self) -> bool:
         if isinstance(self.loss, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 FloatArray = NDArray[np.float64]
+
+_BITS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,4 +74,14 @@ class Totals:
 
     def typical_variance(self, spread: float) -> float:
         """Variance of the coefficients under which the predictor of an average row has this variance."""
-        return spread * self.rows / self.sizes if 0.0 < self.sizes < np.inf else 1.0
+        return coarse(spread * self.rows / self.sizes) if 0.0 < self.sizes < np.inf else 1.0
+
+
+def coarse(number: float, unit: float | None = None) -> float:
+    """Round to a billionth of a unit, or of the number itself.
+
+    Sums over weighted and over repeated rows, which round otherwise, then agree to the last bit.
+    """
+    if unit is None:
+        unit = math.ldexp(1.0, math.frexp(number)[1])
+    return unit * math.ldexp(round(math.ldexp(number / unit, _BITS)), -_BITS)
