@@ -35,6 +35,8 @@ FloatArray = NDArray[np.float64]
 _KINDS = (np.float64, np.float32)
 # A stream revises the prior variance when it has seen this share more rows than at the last revision.
 _MORE_ROWS = 0.05
+# Share of all rows seen from which on those of one call find the prior variance together with their sites.
+_LARGE_SHARE = 0.2
 # Steps of such a revision, at most, and the change of the variance's logarithm that ends it.
 _REVISIONS, _SMALL_REVISION = 10, 0.02
 
@@ -157,13 +159,22 @@ class LinearEP(Posteriors):
         elif X.shape[0] == 1 and weights is None:
             self._take_one(dense_rows(X, p.intercept)[0], targets[:, 0], p.beta)
         else:
-            rows = Rows.arrange(X, targets, weights, p.intercept)
-            self._keep_stream(add_rows(self._loss, rows, self._knowledge, self._priors, p.beta))  # type: ignore[arg-type]
+            rows, free = Rows.arrange(X, targets, weights, p.intercept), None
+            if totals.rows > _LARGE_SHARE * self._totals.rows:
+                free, self._rows_at_revision = p.free, self._totals.rows  # found with the sites, as in fit
+            typical = self._totals.typical_variance(self._typical_spread) * self._prior_units()[0] ** 2
+            adaptation = Adaptive(free, typical, begins and self._finds_scale(), p.beta)
+            self._keep_stream(add_rows(self._loss, rows, self._knowledge, self._priors, adaptation))  # type: ignore[arg-type]
         self._follow(p, X, targets, weights)
+
+    def _finds_scale(self) -> bool:
+        """Whether the scale of the noise is to be found."""
+        return False
 
     def _keep_stream(self, outcomes: Sequence[Outcome]) -> None:
         self.__dict__.pop("_posteriors", None)
-        self._knowledge = tuple(o.knowledge for o in outcomes)
+        self._knowledge, self._priors = tuple(o.knowledge for o in outcomes), tuple(o.prior for o in outcomes)
+        self._loss = outcomes[0].loss
         refused: Counter[Refusal] = Counter()
         for outcome in outcomes:
             for (_, why), count in outcome.trace.refusals.items():

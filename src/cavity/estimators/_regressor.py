@@ -149,7 +149,7 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         self._normalise(y, weights)
         t, loss = self._inner(y), self._named_loss()
         totals = Totals.of(X, weights, t, log_normalizer(loss, y) if self._counts() else None)
-        self._learn(X, t[None], weights, loss, totals, find_scale=self._scale_is_free())
+        self._learn(X, t[None], weights, loss, totals, find_scale=self._finds_scale())
         self._scales = totals.rows * self._scale_of(self._loss), totals.rows
 
     def partial_fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, forget: float = 0.0) -> Self:
@@ -197,7 +197,7 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         return self._totals.spread or 1.0, self._totals.mean if self._intercept else 0.0
 
     def _follow(self, p: Parameters, X: Any, targets: FloatArray, weights: FloatArray | None) -> None:
-        if self._scale_is_free():
+        if self._finds_scale():
             scale = self._followed_scale(X, targets[0], weights, p.beta)
             factor = (self._scale_of(self._loss) / scale) ** 2
             self._knowledge, self._loss = tuple(k.times(factor) for k in self._known()), with_scale(self._loss, scale)
@@ -308,14 +308,14 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         name = one_of("loss", self.loss, _NAMES)
         if name == "poisson":
             return losses.Poisson()
-        scale = 1.0 if self._scale_is_free() else positive_number("scale", self.scale) / self.y_scale_
+        scale = 1.0 if self._finds_scale() else positive_number("scale", self.scale) / self.y_scale_
         if name == "quantile":
             return losses.Quantile(number_between("quantile", self.quantile, 0.0, 1.0, "()"), scale)
         if name == "huber":
             return losses.Huber(positive_number("epsilon", self.epsilon), scale)
         return losses.Squared(scale) if name == "squared" else losses.Absolute(scale)
 
-    def _scale_is_free(self) -> bool:
+    def _finds_scale(self) -> bool:
         if isinstance(self.scale, str):
             one_of("scale", self.scale, ("auto",))
         return isinstance(self.loss, str) and self.loss != "poisson" and isinstance(self.scale, str)
@@ -372,17 +372,17 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
 
     def _same_loss(self, other: Self) -> bool:
         """Whether the losses are the same in units of y, but for a scale that both found."""
-        if type(other._loss) is not type(self._loss) or self._scale_is_free() != other._scale_is_free():
+        if type(other._loss) is not type(self._loss) or self._finds_scale() != other._finds_scale():
             return False
         if "scale" not in getattr(self._loss, "_fields", ()):
             return super()._same_loss(other) and self.y_scale_ == other.y_scale_
-        same_scale = self._scale_is_free() or np.isclose(self.scale_, other.scale_, rtol=1e-12, atol=0.0)
+        same_scale = self._finds_scale() or np.isclose(self.scale_, other.scale_, rtol=1e-12, atol=0.0)
         return bool(same_scale) and with_scale(other._loss, 1.0) == with_scale(self._loss, 1.0)
 
     def _absorb(self, one: Self, other: Self) -> None:
         """Bring the other to the units of the first, pool the scales, and add up."""
         moved, totals, prior, scale = other._in_units_of(one)
-        rows, free = one._totals.rows + totals.rows, one._scale_is_free()
+        rows, free = one._totals.rows + totals.rows, one._finds_scale()
         share = one._totals.rows / max(rows, np.finfo(np.float64).tiny)
         known = one._known()[0]
         if free:
@@ -420,7 +420,12 @@ def _levels(quantile: Any) -> FloatArray:
         levels = np.asarray(quantile, dtype=np.float64)
     except (TypeError, ValueError):
         levels = np.array([np.nan])
-    if isinstance(quantile, bool | str) or levels.ndim > 1 or levels.size == 0 or not np.all((levels > 0.0) & (levels < 1.0)):
+    if (
+        isinstance(quantile, bool | str)
+        or levels.ndim > 1
+        or levels.size == 0
+        or not np.all((levels > 0.0) & (levels < 1.0))
+    ):
         raise ValueError(f"quantile must be one or several numbers in (0, 1), got {shown(quantile)}")
     return levels
 

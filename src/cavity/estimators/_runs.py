@@ -60,13 +60,18 @@ def run_blocks(
 
 
 def add_rows(
-    loss: Loss, rows: Rows, known: Sequence[DenseKnowledge], priors: Sequence[FactorialGaussian], beta: float
+    loss: Loss,
+    rows: Rows,
+    known: Sequence[DenseKnowledge],
+    priors: Sequence[FactorialGaussian],
+    adaptation: Adaptive,
 ) -> list[Outcome]:
     """Take rows of a stream into what is known: EP within the rows, whose sites are then added up and dropped."""
-    options, outcomes = Options(_STREAM_LOOPS, _STREAM_TOL, beta), []
+    options, outcomes = Options(_STREAM_LOOPS, _STREAM_TOL, adaptation.beta), []
     with threads_for(rows.shape[1]):
         for k, (before, prior) in enumerate(zip(known, priors, strict=True)):
-            outcomes.append(run(loss, rows, DenseWork(rows, prior, before), options, predictor=k))
+            work = DenseWork(rows, prior, before)
+            outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=replace(adaptation)))
     return outcomes
 
 
@@ -134,6 +139,6 @@ def _revised_prior(
 def _predictors(factors: LinearBatches, posterior: FactorialGaussian) -> tuple[FloatArray, RowSites]:
     """Weights of the rows, and mean and variance of their linear predictors."""
     X, n = factors.X.astype(np.float64, copy=False), factors.targets.size
-    sites = RowSites.start(n, 1.0)
+    sites = RowSites.start(n)
     sites.mean[:], sites.variance[:] = X @ posterior.mean, squared(X) @ posterior.variance
     return np.ones(n) if factors.weights is None else factors.weights, sites
