@@ -42,9 +42,10 @@ types: $(STAMP)
 layers: $(STAMP)
 	$(BIN)/lint-imports
 
+# One thread of the BLAS for each of two workers: with more they would wait for one another (`make arithmetic` has two).
 pytest: $(STAMP)
 	rm -rf $(CACHE)
-	NUMBA_CACHE_DIR=$(CACHE) $(BIN)/python -m pytest -n 2 --dist worksteal
+	OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CACHE) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
