@@ -40,6 +40,7 @@ from cavity.losses import Logistic
 MAKERS = {"classifier": (classifier, two_classes), "regressor": (regressor, line)}
 both = pytest.mark.parametrize("kind", MAKERS)
 
+
 def parts(kind):
     make, data = MAKERS[kind]
     X, y = data()
