@@ -6,7 +6,7 @@ from scipy import sparse
 
 from cases import gaussian_cost, standard_prior
 from cavity import LinearFactor, datasets, fit, losses
-from cavity.mode import find_mode, near_mode
+from cavity.mode import find_mode
 
 # Runs of few loops, compared with each other: that they have not converged is no news.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -57,9 +57,9 @@ def test_census_income_is_near_its_minimum_after_one_loop():
 
 def test_a_mode_known_before_is_not_looked_for_again():
     factors, prior = problem(losses.Logistic()), standard_prior(4, 9.0)
-    known, found = (fit(factors, prior, "qla", loops=2, start=s) for s in (near_mode(factors, prior), "mode"))
+    known, found = (fit(factors, prior, "qla", loops=2, start=s) for s in (find_mode(factors, prior), "mode"))
     np.testing.assert_array_equal(known.mean, found.mean)
-    other = near_mode(problem(losses.Logistic(), rows=30), prior)
+    other = find_mode(problem(losses.Logistic(), rows=30), prior)
     with pytest.raises(ValueError, match="the mode of these factors, 4 coordinates and 40 rows, got one of 4 and 30"):
         fit(factors, prior, "qla", start=other)
 

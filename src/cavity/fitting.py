@@ -15,7 +15,7 @@ from cavity._checks import flag, nonnegative_number, number_between, one_of, pos
 from cavity.engine import FactorError, Negative, Settings, SiteMode, Update, run
 from cavity.factors import Factor, LinearBatches
 from cavity.gaussian import FactorialGaussian
-from cavity.mode import BatchSites, Mode, gaussians, near_mode, sites_at
+from cavity.mode import BatchSites, Mode, find_mode, gaussians, sites_at
 from cavity.problem import are_linear, check_batches, check_factors, check_problem, check_start, stacked, untouched
 from cavity.progress import ProgressBar
 from cavity.result import Result, warn_of
@@ -237,7 +237,7 @@ def mode_of(factors: LinearBatches, prior: FactorialGaussian, beta: float) -> Mo
     """Find where a run may start; a loss that raises is told as in `fit`."""
     check_batches(factors, prior)
     try:
-        return near_mode(factors, prior, beta)
+        return find_mode(factors, prior, beta)
     except Exception as error:  # of the loss, which is asked for all rows at once
         raise FactorError(-1, untouched(prior), error) from error
 

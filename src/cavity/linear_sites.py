@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
-from scipy import sparse
 
 from cavity.factors import LinearBatches
 from cavity.gaussian import FactorialGaussian
@@ -51,10 +50,9 @@ class StoredSites(Sequence[FactorialGaussian]):
 
 def fill_store(store: Store, sites: BatchSites) -> None:
     """Write sites of all batches into a store of own sites."""
-    if sparse.issparse(sites.shifts):
+    order: Any = slice(None)
+    if store.support.size:  # a store has columns as they first appear, the sites have them in ascending order
         batch = np.repeat(np.arange(store.starts.size - 1), np.diff(store.starts))
-        order = np.lexsort((store.support, batch))  # a store has columns as they first appear, a matrix in order
-        store.shifts[order], store.precisions[order] = sites.shifts.data, sites.precisions.data
-    else:
-        store.shifts[:], store.precisions[:] = sites.shifts.ravel(), sites.precisions.ravel()
+        order = np.lexsort((store.support, batch))
+    store.shifts[order], store.precisions[order] = sites.shifts, sites.precisions
     store.scales[:] = sites.log_scales

@@ -10,30 +10,64 @@ from scipy import sparse
 
 from cavity.factors import LinearBatches
 from cavity.gaussian import FactorialGaussian
-from cavity.mode._design import design_of
-from cavity.mode._find import Mode, row_weights
-from cavity.mode._tables import Table, table_of
+from cavity.mode._find import Mode
 
 FloatArray = NDArray[np.float64]
 
-# Share of the prior's precision that every cavity keeps where sites of negative precision are allowed.
-_KEPT = 0.5
 # A site this many times as precise as all the rest of a cavity would leave nothing of it but rounding.
 _MOST = 1e12
-# A mean so near to the mode, in standard deviations, is at the mode.
-_THERE = 1e-9
 
 
 class BatchSites(NamedTuple):
-    """One site a batch, in natural form.
+    """One site per batch, in natural form.
 
-    Shifts and precisions are arrays ``(batches, dim)`` for dense rows, zero where a batch does not touch a column. For
-    CSR rows they are CSR arrays of that shape and one pattern: the columns that a batch touches, in ascending order.
+    Shifts and precisions are one number for every batch and column, batch by batch from ``starts``: all columns for
+    dense rows, zero where a batch does not touch one; the columns that a batch touches, in ascending order, for CSR.
     """
 
-    shifts: Any
-    precisions: Any
+    shifts: FloatArray
+    precisions: FloatArray
     log_scales: FloatArray
+    starts: NDArray[np.intp]
+
+
+class _Cells:
+    """The batches and columns for which there are numbers, and sums over rows in that form."""
+
+    def __init__(self, factors: LinearBatches) -> None:
+        self._X, self._cuts, (self.batches, self.dim) = factors.X, factors.cuts, (len(factors), factors.dim)
+        self._is_sparse = sparse.issparse(self._X)
+        if not self._is_sparse:
+            self.batch, self.column = (grid.ravel() for grid in np.indices((self.batches, self.dim)))
+            return
+        batch_of = np.repeat(np.arange(self.batches), np.diff(self._cuts))
+        self._row = np.repeat(np.arange(batch_of.size), np.diff(self._X.indptr))
+        is_there = self._X.data != 0.0  # what a factor calls its coordinates
+        if factors.weights is not None:
+            is_there &= factors.weights[self._row] > 0.0
+        self._row, self._entries = self._row[is_there], self._X.data[is_there].astype(np.float64)
+        keys = batch_of[self._row] * self.dim + self._X.indices[is_there]
+        cells, self._cell = np.unique(keys, return_inverse=True)
+        self.batch, self.column = np.divmod(cells, self.dim)
+
+    def sums(self, values: FloatArray, power: int) -> FloatArray:
+        """Sum the rows of every batch, each times its value, their entries raised to a power."""
+        if self._is_sparse:
+            return self._counted(self._cell, values[self._row] * self._entries**power, self.batch.size)
+        parts = zip(self._cuts[:-1], self._cuts[1:], strict=True)
+        return np.concatenate([values[a:b] @ self._X[a:b].astype(np.float64) ** power for a, b in parts])
+
+    def by_column(self, cells: FloatArray) -> FloatArray:
+        """Sum over the batches."""
+        return self._counted(self.column, cells, self.dim)
+
+    def by_batch(self, cells: FloatArray) -> FloatArray:
+        """Sum over the columns."""
+        return self._counted(self.batch, cells, self.batches)
+
+    @staticmethod
+    def _counted(place: Any, values: FloatArray, size: int) -> FloatArray:
+        return np.bincount(place, weights=values, minlength=size).astype(np.float64)
 
 
 def sites_at(factors: LinearBatches, prior: FactorialGaussian, mode: Mode, beta: float = 1.0) -> BatchSites:
@@ -42,60 +76,44 @@ def sites_at(factors: LinearBatches, prior: FactorialGaussian, mode: Mode, beta:
     .. math:: p = \beta \sum_k w_k c_k x_k^2, \qquad r = p\,\theta^* - \beta \sum_k w_k g_k x_k, \qquad
         s = -\beta u(\theta^*) - r^\top \theta^* + \tfrac12 p^\top \theta^{*2}
 
-    with slopes g and curvatures c of the losses at the mode, smoothed where the mode is. Prior times all sites has its
-    mean at the mode: what is left of the gradient there is shared out among the batches that touch a column, in
-    proportion to their squared entries. Where negative precisions would leave a cavity less than half of the prior's
-    precision, those of that column are raised to zero. :math:`O(nd)` dense, :math:`O(\mathrm{nnz})` sparse.
+    with slopes g and curvatures c of the losses at the mode, smoothed where the mode is; precisions below zero are
+    raised to zero. Prior times all sites has its mean at the mode: what is left of the gradient there is divided among
+    the batches that touch a column, in proportion to their squared entries. :math:`O(nd)` dense,
+    :math:`O(\mathrm{nnz} \log \mathrm{nnz})` sparse.
     """
+    weights = beta * (np.ones(factors.targets.size) if factors.weights is None else factors.weights)
     with np.errstate(all="ignore"):
-        z = design_of(factors.X).predict(mode.point)
-        costs = row_weights(factors, beta) * factors.loss.value(factors.targets, z)
-    known = np.isfinite(mode.slopes) & np.isfinite(mode.curvatures) & np.isfinite(costs)
-    weights = np.where(known, row_weights(factors, beta), 0.0)
-    slopes, curvatures = np.where(known, mode.slopes, 0.0), np.where(known, mode.curvatures, 0.0)
-    table = table_of(factors)
-    gradients, precisions = table.sums(weights * slopes), table.sums(weights * curvatures, squared=True)
-    if np.any(curvatures < 0.0):
-        precisions = _kept(table, precisions, prior)
-    precisions = _limited(table, precisions, prior)
-    left = table.total(gradients) + prior.precision * (mode.point - prior.mean)
-    total = prior.precision + table.total(precisions)
-    if np.any(np.abs(left) > _THERE * np.sqrt(total)):
-        squares = table.sums(weights, squared=True)
-        gradients = gradients - squares * table.along(left / np.maximum(table.total(squares), np.finfo(float).tiny))
-    at = table.along(mode.point)
-    shifts = precisions * at - gradients
-    heights = np.add.reduceat(np.where(known, costs, 0.0), factors.cuts[:-1])
-    log_scales = -heights - table.by_batch((shifts - 0.5 * precisions * at) * at)
-    return BatchSites(table.filled(shifts), table.filled(precisions), log_scales)
+        costs = weights * factors.losses(mode.point)
+    is_known = np.isfinite(mode.slopes) & np.isfinite(mode.curvatures) & np.isfinite(costs)
+    weights, slopes, curvatures, costs = (
+        np.where(is_known, part, 0.0) for part in (weights, mode.slopes, mode.curvatures, costs)
+    )
+    cells = _Cells(factors)
+    precisions = _limited(cells, np.maximum(cells.sums(weights * curvatures, 2), 0.0), prior)
+    gradients, squares = cells.sums(weights * slopes, 1), cells.sums(weights, 2)
+    left = cells.by_column(gradients) + prior.precision * (mode.point - prior.mean)
+    share = left / np.maximum(cells.by_column(squares), np.finfo(float).tiny)
+    at = mode.point[cells.column]
+    shifts = precisions * at - (gradients - squares * share[cells.column])
+    log_scales = -np.add.reduceat(costs, factors.cuts[:-1]) - cells.by_batch((shifts - 0.5 * precisions * at) * at)
+    return BatchSites(shifts, precisions, log_scales, np.searchsorted(cells.batch, np.arange(cells.batches + 1)))
 
 
 def gaussians(factors: LinearBatches, sites: BatchSites) -> list[FactorialGaussian]:
     """Give every site in the coordinates of its factor, as the plain engine keeps it."""
     values = []
     for k, factor in enumerate(factors):
-        own = slice(None) if factor.coordinates is None else factor.coordinates
-        if sparse.issparse(sites.shifts):
-            own = slice(sites.shifts.indptr[k], sites.shifts.indptr[k + 1])
-            shift, precision = sites.shifts.data[own], sites.precisions.data[own]
-        else:
-            shift, precision = sites.shifts[k, own], sites.precisions[k, own]
-        values.append(FactorialGaussian(sites.log_scales[k], shift, precision))
+        cells = np.arange(sites.starts[k], sites.starts[k + 1])
+        if factor.coordinates is not None and cells.size == factors.dim:
+            cells = cells[factor.coordinates]
+        values.append(FactorialGaussian(sites.log_scales[k], sites.shifts[cells], sites.precisions[cells]))
     return values
 
 
-def _kept(table: Table, precisions: FloatArray, prior: FactorialGaussian) -> FloatArray:
-    """Raise negative precisions to zero in the columns where some cavity would lose too much by them."""
-    least = prior.precision + table.total(precisions) - table.largest(precisions)
-    spent = table.along(least < _KEPT * prior.precision)
-    return np.where(spent & (precisions < 0.0), 0.0, precisions)
-
-
-def _limited(table: Table, precisions: FloatArray, prior: FactorialGaussian) -> FloatArray:
+def _limited(cells: _Cells, precisions: FloatArray, prior: FactorialGaussian) -> FloatArray:
     """Cut down precisions that would hide those of all other factors from their cavity."""
-    most = table.largest(precisions)
-    if not np.any(most > _MOST * prior.precision):
-        return precisions
-    others = prior.precision + table.total(np.where(precisions < table.along(most), precisions, 0.0))
-    result: FloatArray = np.minimum(precisions, table.along(_MOST * others))
+    most = np.zeros(cells.dim)
+    np.maximum.at(most, cells.column, precisions)
+    others = prior.precision + cells.by_column(np.where(precisions < most[cells.column], precisions, 0.0))
+    result: FloatArray = np.minimum(precisions, (_MOST * others)[cells.column])
     return result

@@ -1,0 +1,188 @@
+r"""The minimum of prior plus losses, by SciPy's trust region in coordinates in which the Hessian is near the identity.
+
+The length of the gradient in these coordinates is the Newton decrement :math:`(g^\top H^{-1} g)^{1/2}`: the distance to
+the minimum in standard deviations of the posterior, whatever the scales of the columns and of the prior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, sparse
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
+
+from cavity.ep.rows import dense_rows
+from cavity.factors import LinearBatches
+from cavity.gaussian import FactorialGaussian
+from cavity.mode._curves import Curve
+
+FloatArray = NDArray[np.float64]
+
+# Widest Hessian that is summed up and factorised; wider ones are taken for their diagonal, and conjugate gradients do
+# the rest. Rows summed up at a time: a block and its products stay within the caches.
+_WIDEST, _ROWS = 1000, 512
+# Added to the unit diagonal before it is factorised: more than rounding takes from it, less than any step notices.
+_RIDGE = 1e-10
+# Steps of the trust region before the coordinates are chosen again, and how often they are.
+_STEPS, _ROUNDS = 10, 20
+# Rounding of a sum over many rows, as a share: what gains less cannot be told from standing still.
+_ROUNDING = 1e-14
+
+
+class Root(NamedTuple):
+    r"""Approximate Hessian :math:`D R R^\top D`: its diagonal's root :math:`D`, and lower triangle R or, if None, 1."""
+
+    scale: FloatArray
+    triangle: FloatArray | None
+
+    def move(self, u: FloatArray) -> FloatArray:
+        r"""Give the change of the coefficients, :math:`D^{-1} R^{-\top} u`."""
+        return self._solve(u, transposed=True) / self.scale
+
+    def pull(self, gradient: FloatArray) -> FloatArray:
+        r"""Give the gradient in the new coordinates, :math:`R^{-1} D^{-1} g`."""
+        return self._solve(gradient / self.scale)
+
+    def spread(self, X: Any) -> FloatArray:
+        r"""Give the standard deviations :math:`(x^\top H^{-1} x)^{1/2}` of the predictors of rows."""
+        if self.triangle is None:
+            return np.asarray(np.sqrt(_squares(X) @ self.scale**-2.0))
+        parts = (self._solve((A / self.scale).T) for _, A in _blocks(X))
+        return np.concatenate([np.linalg.norm(part, axis=0) for part in parts])
+
+    def _solve(self, right: FloatArray, transposed: bool = False) -> FloatArray:
+        if self.triangle is None:
+            return right
+        return np.asarray(solve_triangular(self.triangle, right, lower=True, trans=int(transposed), check_finite=False))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    r"""The function :math:`\sum_k w_k\, \ell_k(x_k^\top \theta) + \tfrac12 \sum_i p_i (\theta_i - m_i)^2`."""
+
+    X: Any
+    weights: FloatArray
+    mean: FloatArray
+    precision: FloatArray
+
+    @classmethod
+    def of(cls, factors: LinearBatches, prior: FactorialGaussian, beta: float) -> Problem:
+        """Take rows in double precision, and the weights times the inverse temperature."""
+        weights = np.ones(factors.targets.size) if factors.weights is None else factors.weights
+        return cls(factors.X.astype(np.float64, copy=False), beta * weights, prior.mean, prior.precision)
+
+    def cost(self, point: FloatArray, values: FloatArray) -> float:
+        """Sum up; NaN counts as infinite."""
+        away = point - self.mean
+        total = float(self.weights @ values) + 0.5 * float(self.precision @ (away * away))
+        return np.inf if np.isnan(total) else total
+
+    def gradient(self, state: State) -> FloatArray:
+        """Slope of the whole."""
+        return np.asarray(self.X.T @ (self.weights * state.slope) + self.precision * (state.point - self.mean))
+
+    def diagonal(self, curvature: FloatArray) -> FloatArray:
+        """Diagonal of the Hessian, curvatures below zero taken for zero."""
+        w = self.weights * np.maximum(curvature, 0.0)
+        return np.asarray(self.precision + _squares(self.X).T @ w)
+
+    def root(self, curvature: FloatArray) -> Root:
+        """Factorise the Hessian, curvatures below zero taken for zero."""
+        if self.mean.size > _WIDEST:
+            return Root(np.sqrt(self.diagonal(curvature)), None)
+        matrix, w = np.diag(self.precision), self.weights * np.maximum(curvature, 0.0)
+        for rows, A in _blocks(self.X):
+            matrix += (A.T * w[rows]) @ A
+        scale = np.sqrt(np.diag(matrix))
+        scaled = matrix / np.outer(scale, scale)
+        try:
+            return Root(scale, cholesky(scaled + _RIDGE * np.eye(scale.size), lower=True))
+        except (LinAlgError, ValueError):  # not finite
+            return Root(scale, None)
+
+
+class State(NamedTuple):
+    """A point, its cost, and slopes and curvatures of all rows there."""
+
+    point: FloatArray
+    cost: float
+    slope: FloatArray
+    curvature: FloatArray
+
+
+class Descent(NamedTuple):
+    """Where it ended, the Hessian there, how often the rows were asked, and whether the decrement is below the aim."""
+
+    state: State
+    root: Root
+    evaluations: int
+    converged: bool
+
+
+def state_at(problem: Problem, curve: Curve, point: FloatArray) -> State:
+    """Evaluate a curve; rows whose derivatives are not finite have none."""
+    value, slope, curvature = curve.derivatives(problem.X @ point)
+    bend = np.where(np.isfinite(curvature), curvature, 0.0)
+    return State(point, problem.cost(point, value), slope, bend)
+
+
+def descend(problem: Problem, curve: Curve, point: FloatArray, tol: float, root: Root | None = None) -> Descent:
+    """Go down until the Newton decrement is below ``tol``; the answer never costs more than the start.
+
+    ``root`` is that of a similar problem, to begin with: a curve that is straight at the start has no Hessian there.
+    """
+    state, evaluations, radius, is_own = state_at(problem, curve, point), 1, np.inf, root is None
+    for step in range(_ROUNDS + 1):
+        metric = problem.root(state.curvature) if is_own or root is None else root
+        left = float(np.linalg.norm(metric.pull(problem.gradient(state))))
+        enough = max(tol, np.sqrt(_ROUNDING * abs(state.cost)))
+        converged, radius = is_own and left <= enough, min(max(1.0, left), radius)
+        if converged or step == _ROUNDS or radius < _ROUNDING or not np.isfinite(left + state.cost):
+            break
+        found, asked = _round(problem, curve, state, metric, radius, 0.3 * enough)
+        evaluations, is_own = evaluations + asked, True
+        if found.cost < state.cost:
+            state, radius = found, np.inf
+        else:  # every step that fails makes the region a quarter as wide
+            radius *= 0.25**_STEPS
+    return Descent(state, metric, evaluations, converged)
+
+
+def _round(problem: Problem, curve: Curve, start: State, root: Root, radius: float, tol: float) -> tuple[State, int]:
+    """Take some steps in the coordinates of a root, with exact products of the Hessian and a vector."""
+
+    @lru_cache(maxsize=2)  # the present point, and the one that is tried
+    def at(key: bytes) -> State:
+        return state_at(problem, curve, start.point + root.move(np.frombuffer(key)))
+
+    def cost(u: FloatArray) -> tuple[float, FloatArray]:
+        state = at(u.tobytes())
+        gradient = root.pull(problem.gradient(state))
+        is_usable = bool(np.all(np.isfinite(gradient)))
+        return (state.cost, gradient) if is_usable else (np.inf, np.zeros_like(u))
+
+    def product(u: FloatArray, v: FloatArray) -> FloatArray:
+        bend, step = problem.weights * at(u.tobytes()).curvature, root.move(v)
+        return root.pull(problem.X.T @ (bend * (problem.X @ step)) + problem.precision * step)
+
+    options = {"gtol": tol, "maxiter": _STEPS, "initial_trust_radius": radius, "max_trust_radius": np.inf}
+    origin = np.zeros(start.point.size)
+    found = optimize.minimize(cost, origin, jac=True, hessp=product, method="trust-ncg", options=options)
+    return at(found.x.tobytes()), at.cache_info().misses
+
+
+def _squares(X: Any) -> Any:
+    """Squared entries."""
+    return X.power(2) if sparse.issparse(X) else X * X
+
+
+def _blocks(X: Any) -> Iterator[tuple[slice, FloatArray]]:
+    """Blocks of rows as arrays of their own, and which they are."""
+    for start in range(0, X.shape[0], _ROWS):
+        rows = slice(start, start + _ROWS)
+        yield rows, dense_rows(X, False, rows)
