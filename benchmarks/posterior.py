@@ -1,176 +1,135 @@
-"""The bars on the posterior for ordinary data: against full EP and sampling, on large sets, and in time."""
+"""The posterior of every coefficient against sampling, the same posterior from every storage, and ways of weighting."""
 
 from __future__ import annotations
 
-from functools import partial
+import hashlib
+import warnings
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from benchmarks import speed
-from benchmarks.posterior_safety import safety
-from benchmarks.timing import Row, at_most, best_times, markdown
-from cavity import losses
-from cavity.experiments.mcmc import Draws
-from cavity.experiments.posterior_fits import (
-    Case,
-    Fit,
-    by_estimator,
-    by_full_covariance,
-    by_sampling,
-    distance_of_means,
-    ratio_of_deviations,
-)
-from cavity.experiments.posterior_sites import site_distances
-from cavity.experiments.problems import LARGE, LOSSES, SMALL
-from cavity.full import FullResult, fit_full
-from cavity.schemes import NAMES
+import numpy as np
+from scipy import sparse
 
-HEADER = ("data, loss", "fitted by", "loops", "cost", "dm, full EP", "sdr, full EP", "dm, sampling", "sdr, sampling")
-SITES_HEADER = ("scale", "data, loss", *(f"{name}: slope, precision" for name in NAMES if name != "exact"))
-# Chains and draws kept of each, for what is held against a bar and for what is not convex and mixes slowly.
-_SAMPLING = {"logistic": (64, 500), "hinge": (64, 500), "quasi01": (64, 2000)}
-_SAMPLING_QUICK = (32, 50)
-# Sampling counts as long enough with so many effective draws and so small an R-hat.
-_DRAWS, _R_HAT = 1000.0, 1.03
-# Loops of EP with a full covariance on large sets.
-_LARGE_LOOPS = 30
-_SGD = {"logistic": "log_loss", "hinge": "hinge", "quasi01": "hinge"}
+from benchmarks import problems, weighting
+from benchmarks.problems import LARGE, REAL, SIMULATED, FloatArray, Problem
+from benchmarks.sampling import Summary, Target, sample
+from benchmarks.timing import Row, markdown
+from cavity import EPClassifier
 
-Tables = tuple[list[Row], dict[str, str]]
+LOSSES = ("logistic", "hinge")
+PRIOR_VARIANCE = 25.0
+# What the bars ask: errors of means in standard deviations, ratios of deviations, and below which skewness.
+MEAN_BAR, RATIO_BAR, SKEWNESS = 0.15, (0.9, 1.1), 0.4
+SAME = 0.01
+# Effective draws of every coefficient; the bar asks for 2,000.
+DRAWS, DRAWS_LARGE, DRAWS_QUICK = 10_000, 2_500, 500
+# Summaries of draws that were made before, by their problem.
+CACHE = Path("bench-results") / "draws"
+
+HEADER = ("data", "loss", "loops", "coefficients", "largest error of a mean, sd", "deviations, ratio", "draws")
+SKEWED_HEADER = ("data", "loss", "coefficients", "skewness", "largest error of a mean, sd", "deviations, ratio")
 
 
-def measure(quick: bool) -> Tables:
-    """All bars, and tables of all numbers behind them by the names of their files."""
-    small, small_cells = small_sets(quick)
-    large, large_cells = ([], []) if quick else large_sets(5)
-    rows = [*small, *large, *speed_rows(2 if quick else 10), *safety(quick)]
+def measure(quick: bool) -> tuple[list[Row], dict[str, str]]:
+    """All bars, and the tables behind them."""
+    names = ("haberman", *SIMULATED) if quick else (*REAL, *SIMULATED)
+    rows, cells, skewed = [], [], []
+    for name in names:
+        for loss in LOSSES:
+            row, line, rest = against_sampling(problems.problem(name), loss, quick)
+            rows.append(row)
+            cells.append(line)
+            skewed += rest
+    same = [same_posterior(problems.problem(name), loss) for name in names for loss in LOSSES]
+    rows += [row for row, _ in same]
     tables = {
-        "posterior-cells": markdown(HEADER, [*small_cells, *large_cells]),
-        "posterior-sites": markdown(SITES_HEADER, sites(quick)),
+        "posterior-coefficients": markdown(HEADER, cells),
+        "posterior-skewed": markdown(SKEWED_HEADER, skewed),
+        "posterior-storage": markdown(("data", "loss", *VARIANTS), [line for _, line in same]),
+        "posterior-weights": markdown(weighting.HEADER, weighting.lines(DRAWS_QUICK if quick else DRAWS)),
     }
     return rows, tables
 
 
-def small_sets(quick: bool) -> tuple[list[Row], list[tuple[str, ...]]]:
-    """Small sets, columns of unit variance: exact projection in three bases, and full EP, against the truth."""
-    rows, cells = [], []
-    for case in (Case(data, loss) for data in SMALL[: 1 if quick else None] for loss in LOSSES):
-        full = by_full_covariance(case)
-        drawn = by_sampling(case, full, *(_SAMPLING_QUICK if quick else _SAMPLING[case.loss]))
-        fits = {
-            "EPClassifier's defaults": by_estimator(case),
-            "exact, PCA basis": by_estimator(case, basis="pca"),
-            "exact, curvature basis": by_estimator(case, basis="curvature"),
-            "exact, own columns": by_estimator(case, basis=None),
-            "full EP": Fit(full.mean, full.std, len(full.trace.changes), full.status.name),
-        }
-        ours = fits["EPClassifier's defaults"]
-        rows.append(_near(f"{case.title}: defaults against full EP", ours, full, 0.25, (0.9, 1.1)))
-        if case.loss != "quasi01":
-            rows.append(_near(f"{case.title}: defaults against sampling", ours, drawn, 0.3, (0.85, 1.15)))
-            rows.append(_long_enough(case, drawn))
-        cells += [_cells(case, name, fit, full, drawn) for name, fit in fits.items()]
-    return rows, cells
+def fitted(loss: str, X: Any, y: FloatArray, **options: Any) -> EPClassifier:
+    """A classifier whose prior is that of the draws."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return EPClassifier(loss, prior_variance=PRIOR_VARIANCE).fit(X, y, **options)
 
 
-def large_sets(repeats: int) -> tuple[list[Row], list[tuple[str, ...]]]:
-    """Large sets, columns of unit variance: cost and deviations beside full EP's, and time beside SGD's."""
-    rows, cells = [], []
-    for case in (Case(data, loss) for data in LARGE for loss in LOSSES):
-        full, ours = by_full_covariance(case, _LARGE_LOOPS), by_estimator(case)
-        epochs, seconds = sgd_epochs(case, repeats)
-        if case.loss != "quasi01":
-            cost, reference = case.cost(ours.mean), case.cost(full.mean)
-            share = cost / reference - 1.0
-            sdr = ratio_of_deviations(ours, full)
-            told = f"{cost:.1f} against {reference:.1f}: {100.0 * share:+.3f} %"
-            rows += [
-                Row(f"{case.title}: cost beside full EP's", told, "within 0.5 %", abs(share) <= 0.005),
-                Row(f"{case.title}: s.d. beside full EP's", f"sdr {sdr:.3f}", "sdr 0.9 to 1.1", 0.9 <= sdr <= 1.1),
-                Row(
-                    f"{case.title}: EPClassifier.fit, {ours.loops} loops, mode included",
-                    f"{1e3 * seconds:.0f} ms: {epochs:.1f} epochs",
-                    "at most 15 epochs of SGDClassifier",
-                    epochs <= 15.0,
-                ),
-            ]
-        reference = Fit(full.mean, full.std, len(full.trace.changes), full.status.name)
-        named = {
-            f"EPClassifier's defaults ({epochs:.1f} epochs of SGD)": ours,
-            "exact, PCA basis": by_estimator(case, basis="pca"),
-            f"full EP ({full.status.name.lower()})": reference,
-        }
-        cells += [_cells(case, name, fit, full, None) for name, fit in named.items()]
-    return rows, cells
+def against_sampling(data: Problem, loss: str, quick: bool) -> tuple[Row, tuple[str, ...], list[tuple[str, ...]]]:
+    """Bar, line of the table, and a line for skewed coefficients if there are any."""
+    model = fitted(loss, data.X, data.y)
+    draws = drawn(data, loss, DRAWS_QUICK if quick else DRAWS_LARGE if data.name in LARGE else DRAWS)
+    posterior = model.posterior_[0]
+    errors = np.abs(posterior.mean - draws.mean) / draws.std
+    ratios = np.sqrt(posterior.variance) / draws.std
+    even = np.abs(draws.skewness) < SKEWNESS
+    low, high = _range(ratios[even])
+    found = f"means within {np.max(errors[even]):.3f} sd, deviations {low:.3f} to {high:.3f}"
+    found += f" of {np.sum(even)} of {even.size} coefficients; {model.status_.name}, {model.n_iter_} loops"
+    bar = f"{MEAN_BAR:g} sd, {RATIO_BAR[0]:g} to {RATIO_BAR[1]:g}"
+    met = bool(np.max(errors[even]) <= MEAN_BAR and low >= RATIO_BAR[0] and high <= RATIO_BAR[1])
+    loops = f"{model.n_iter_}" if model.status_.is_success else f"{model.n_iter_}, {model.status_.name}"
+    line = (data.title, loss, loops, f"{np.sum(even)} of {even.size}", f"{np.max(errors[even]):.3f}")
+    line += (f"{low:.3f} to {high:.3f}", f"{np.min(draws.effective):,.0f}")
+    rest = []
+    if not np.all(even):
+        skew, odd = _range(draws.skewness[~even]), _range(ratios[~even])
+        rest.append(
+            (data.title, loss, f"{np.sum(~even)}", f"{skew[0]:.2f} to {skew[1]:.2f}", f"{np.max(errors[~even]):.3f}",
+             f"{odd[0]:.3f} to {odd[1]:.3f}")
+        )  # fmt: skip
+    return Row(f"{data.title}, {loss}", found, bar, met), line, rest
 
 
-def sgd_epochs(case: Case, repeats: int) -> tuple[float, float]:
-    """Time of the estimator in epochs of SGDClassifier on the same matrix, and in seconds."""
-    works = {"ours": partial(by_estimator, case), "sgd": speed.sgd_epoch(_SGD[case.loss], *case.rows)}
-    t = best_times(works, repeats)
-    return t["ours"] / t["sgd"], t["ours"]
+def _range(values: FloatArray) -> tuple[float, float]:
+    return float(np.min(values)), float(np.max(values))
 
 
-def speed_rows(repeats: int) -> list[Row]:
-    """Census income: one pass of exact projection against one epoch of SGD, and one of full covariance."""
-    rows = []
-    for scale, title in (("norm", "columns of norm one"), ("std", "columns of unit variance")):
-        X, y = Case("census", "hinge", scale).rows
-        works = {
-            "hinge": speed.one_pass(losses.Hinge(), X, y, "exact"),
-            "logistic": speed.one_pass(losses.Logistic(), X, y, "exact"),
-            "SGD hinge": speed.sgd_epoch("hinge", X, y),
-            "SGD log loss": speed.sgd_epoch("log_loss", X, y),
-        }
-        t = best_times(works, repeats)
-        rows += [
-            at_most(f"Census income, {title}: one pass, hinge", t["hinge"], t["SGD hinge"], 1.0, "an epoch of SGD"),
-            at_most(
-                f"Census income, {title}: one pass, logistic", t["logistic"], t["SGD log loss"], 2.0, "an epoch of SGD"
-            ),
-        ]
-    for loss in ("logistic", "hinge"):
-        case = Case("census", loss)
-        batches, prior = case.batches(), case.prior()
-        work = partial(fit_full, batches, prior, loops=1, start=None)
-        once = best_times({"pass": work}, max(1, repeats // 5))
-        title = f"{case.title}: one pass with a full covariance, d = {batches.dim}"
-        rows.append(Row(title, f"{once['pass']:.2f} s", "at most 2 s", once["pass"] <= 2.0))
-    return rows
+def drawn(data: Problem, loss: str, draws: int) -> Summary:
+    """Draws of the posterior, or what is kept of earlier ones."""
+    design = np.ascontiguousarray(np.column_stack([data.X, np.ones(data.y.size)]))
+    key = hashlib.sha256(f"{loss} {draws} {PRIOR_VARIANCE}".encode() + design.tobytes() + data.y.tobytes()).hexdigest()
+    path = CACHE / f"{key[:16]}.npz"
+    if path.exists():
+        with np.load(path) as kept:
+            return Summary(*(kept[name] for name in Summary.__slots__))
+    model = fitted(loss, data.X, data.y)
+    variances = np.append(np.full(data.X.shape[1], PRIOR_VARIANCE), model.intercept_prior_variance)
+    near = model.posterior_[0]
+    found = sample(Target(loss, design, data.y, variances), near.mean, near.covariance, draws)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    np.savez(path, **{name: getattr(found, name) for name in Summary.__slots__})
+    return found
 
 
-def sites(quick: bool) -> list[tuple[str, ...]]:
-    """Distance of the sites of every scheme from exact projection's, in both scalings."""
-    names = [name for name in NAMES if name != "exact"]
-    rows = []
-    for scale in ("std", "norm"):
-        for case in (Case(data, loss, scale) for data in (SMALL[:1] if quick else (*SMALL, *LARGE)) for loss in LOSSES):
-            found = site_distances(case, names)
-            rows.append((scale, case.title, *(_site_cell(found[name]) for name in names)))
-    return rows
+# The same rows in another form: matrix, labels and weights of a fit that must come to the same.
+VARIANTS: dict[str, Callable[[FloatArray, FloatArray, np.random.Generator], tuple[Any, FloatArray]]] = {
+    "CSR": lambda X, y, rng: (sparse.csr_array(X), y),
+    "Fortran order": lambda X, y, rng: (np.asfortranarray(X), y),
+    "float32": lambda X, y, rng: (X.astype(np.float32), y),
+    "shuffled": lambda X, y, rng: (lambda order: (X[order], y[order]))(rng.permutation(y.size)),
+    "repeated": lambda X, y, rng: (X, y),
+}
 
 
-def _site_cell(found: dict[str, Any]) -> str:
-    if found["slope"] is None:
-        return "none finite"
-    missing = f", {100.0 * found['missing']:.0f} % missing" if found["missing"] else ""
-    return f"{found['slope']:.2g}, {found['precision']:.2g}{missing}"
-
-
-def _near(work: str, ours: Fit, reference: FullResult | Draws, most: float, between: tuple[float, float]) -> Row:
-    dm, sdr = distance_of_means(ours, reference), ratio_of_deviations(ours, reference)
-    low, high = between
-    bar = f"dm at most {most:g}, sdr {low:g} to {high:g}"
-    return Row(work, f"dm {dm:.3f}, sdr {sdr:.3f}", bar, dm <= most and low <= sdr <= high)
-
-
-def _long_enough(case: Case, drawn: Draws) -> Row:
-    size, r_hat = drawn.effective_size, drawn.disagreement
-    told = f"{size:,.0f} effective draws, R-hat {r_hat:.3f}"
-    bar = f"at least {_DRAWS:g}, R-hat at most {_R_HAT:g}"
-    return Row(f"{case.title}: sampling is long enough", told, bar, size >= _DRAWS and r_hat <= _R_HAT)
-
-
-def _cells(case: Case, name: str, fit: Fit, full: FullResult, drawn: Draws | None) -> tuple[str, ...]:
-    against = [full] if drawn is None else [full, drawn]
-    measures = [f"{f(fit, reference):.3f}" for reference in against for f in (distance_of_means, ratio_of_deviations)]
-    return (case.title, name, str(fit.loops), f"{case.cost(fit.mean):.2f}", *measures, *([""] * (4 - len(measures))))
+def same_posterior(data: Problem, loss: str) -> tuple[Row, tuple[str, ...]]:
+    """Largest difference of a mean or a deviation, in standard deviations, by variant."""
+    rng = np.random.default_rng(0)
+    reference, apart = fitted(loss, data.X, data.y).posterior_[0], {}
+    for name, vary in VARIANTS.items():
+        if name == "repeated":
+            counts = rng.integers(1, 4, data.y.size)
+            one = fitted(loss, data.X, data.y, sample_weight=counts).posterior_[0]
+            other = fitted(loss, np.repeat(data.X, counts, axis=0), np.repeat(data.y, counts)).posterior_[0]
+        else:
+            one, other = reference, fitted(loss, *vary(data.X, data.y, rng)).posterior_[0]
+        std = np.sqrt(one.variance)
+        apart[name] = float(max(np.max(np.abs(one.mean - other.mean) / std), np.max(np.abs(np.sqrt(other.variance) / std - 1.0))))
+    worst = max(apart, key=lambda name: apart[name])
+    found = f"{apart[worst]:.2g} sd ({worst})"
+    row = Row(f"{data.title}, {loss}: the same posterior", found, f"{SAME:g} sd", apart[worst] <= SAME)
+    return row, (data.title, loss, *(f"{value:.2g}" for value in apart.values()))

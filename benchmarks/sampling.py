@@ -1,0 +1,151 @@
+r"""Draws of the posterior of a linear model by Hamiltonian Monte Carlo, all chains at once.
+
+Coordinates are those in which a Gaussian near the posterior is the standard one, :math:`\theta = m + C\psi`: there a
+few leapfrog steps give draws that hardly depend on the last. The Gaussian decides how quickly chains mix, not what they
+converge to: every proposal is accepted or refused by the true density. Steps are of random length, and the chains start
+at draws of the Gaussian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+FloatArray = NDArray[np.float64]
+
+CHAINS = 16
+# Leapfrog steps of a quarter of the period of a standard Gaussian, and the acceptance that the warm-up aims at.
+_QUARTER, _ACCEPTANCE = 0.5 * np.pi, 0.8
+_WARM_UP = 60
+# Draws of each chain that are made before it is asked whether they are enough, and at most.
+_ROUND, _MOST = 250, 20_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Summary:
+    """Moments of the draws, and how many independent ones they are worth, per coefficient."""
+
+    mean: FloatArray
+    std: FloatArray
+    skewness: FloatArray
+    effective: FloatArray
+    acceptance: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """Prior of mean zero times the losses of all rows; the constant column is one of X."""
+
+    loss: str
+    X: FloatArray
+    y: FloatArray
+    prior_variance: FloatArray
+
+    def gradient(self, theta: FloatArray) -> FloatArray:
+        """Gradient of minus the log density at points ``(chains, dim)``."""
+        margins = self.y[:, None] * (self.X @ theta.T)
+        weights = expit(-margins) if self.loss == "logistic" else (margins < 1.0).astype(np.float64)
+        return theta / self.prior_variance - (self.y[:, None] * weights).T @ self.X
+
+    def value(self, theta: FloatArray) -> FloatArray:
+        """Minus the log density at points."""
+        margins = self.y[:, None] * (self.X @ theta.T)
+        costs = np.logaddexp(0.0, -margins) if self.loss == "logistic" else np.maximum(1.0 - margins, 0.0)
+        return np.sum(costs, axis=0) + 0.5 * np.sum(theta**2 / self.prior_variance, axis=1)
+
+
+def sample(target: Target, mean: FloatArray, covariance: FloatArray, draws: float, seed: int = 0) -> Summary:
+    """Draw until every coefficient, and its square, has so many effective draws."""
+    rng, C = np.random.default_rng(seed), np.linalg.cholesky(covariance)
+
+    def value(psi: FloatArray) -> FloatArray:
+        return target.value(mean + psi @ C.T)
+
+    def gradient(psi: FloatArray) -> FloatArray:
+        return target.gradient(mean + psi @ C.T) @ C
+
+    chains = _Chains(value, gradient, rng.standard_normal((CHAINS, mean.size)), rng)
+    for _ in range(_WARM_UP):
+        chains.step(adapt=True)
+    kept: list[FloatArray] = []
+    chains.accepted = chains.proposed = 0.0
+    while len(kept) < _MOST:
+        kept += [chains.step() for _ in range(_ROUND)]
+        effective = _effective(np.array(kept), C)
+        if np.min(effective) >= draws:
+            break
+    values = np.array(kept) @ C.T
+    apart = values - np.mean(values, axis=(0, 1))
+    std = np.sqrt(np.mean(apart**2, axis=(0, 1)))
+    skewness = np.mean(apart**3, axis=(0, 1)) / std**3
+    return Summary(
+        mean + np.mean(values, axis=(0, 1)), std, skewness, effective, float(chains.accepted / chains.proposed)
+    )
+
+
+class _Chains:
+    """Points of all chains, moved together, with one step length for all."""
+
+    def __init__(
+        self,
+        value: Callable[[FloatArray], FloatArray],
+        gradient: Callable[[FloatArray], FloatArray],
+        points: FloatArray,
+        rng: np.random.Generator,
+    ) -> None:
+        self.value, self.gradient, self.points, self.rng = value, gradient, points, rng
+        self.height, self.slope = value(points), gradient(points)
+        self.length, self.accepted, self.proposed = 0.4, 0.0, 0.0
+
+    def step(self, adapt: bool = False) -> FloatArray:
+        """Move every chain along a path of about a quarter of a period; return the points."""
+        rng, length = self.rng, self.length * self.rng.uniform(0.7, 1.3)
+        momenta = rng.standard_normal(self.points.shape)
+        points, slope = self.points, self.slope
+        before = self.height + 0.5 * np.sum(momenta**2, axis=1)
+        for _ in range(max(1, round(_QUARTER / length))):
+            momenta = momenta - 0.5 * length * slope
+            points = points + length * momenta
+            slope = self.gradient(points)
+            momenta = momenta - 0.5 * length * slope
+        height = self.value(points)
+        with np.errstate(over="ignore", invalid="ignore"):
+            chances = np.nan_to_num(np.exp(np.minimum(before - height - 0.5 * np.sum(momenta**2, axis=1), 0.0)))
+        is_taken = rng.random(chances.size) < chances
+        self.points = np.where(is_taken[:, None], points, self.points)
+        self.slope = np.where(is_taken[:, None], slope, self.slope)
+        self.height = np.where(is_taken, height, self.height)
+        self.accepted, self.proposed = self.accepted + float(np.sum(chances)), self.proposed + chances.size
+        if adapt:
+            self.length = min(self.length * float(np.exp(0.2 * (np.mean(chances) - _ACCEPTANCE))), 1.0)
+        return self.points
+
+
+def _effective(psi: FloatArray, C: FloatArray) -> FloatArray:
+    """Effective draws of every coefficient: the fewer of those of its values and of its squared deviations."""
+    values = psi @ C.T
+    apart = values - np.mean(values, axis=(0, 1))
+    return np.minimum(effective_sizes(apart), effective_sizes(apart**2))
+
+
+def effective_sizes(values: FloatArray) -> FloatArray:
+    r"""Effective number of draws ``(draws, chains, dim)`` of every coordinate, by Geyer's initial monotone sequence.
+
+    All draws divided by :math:`1 + 2 \sum_t \rho_t`; correlations are taken in pairs as long as their sum is positive,
+    none as larger than the one before. What chains differ by in their means counts as correlation at all lags. Draws of
+    opposite deviation are not counted as more than one each.
+    """
+    n, chains, _ = values.shape
+    means = np.mean(values, axis=0)
+    spectrum = np.abs(np.fft.rfft(values - means, n=2 * n, axis=0)) ** 2
+    covariances = np.mean(np.fft.irfft(spectrum, n=2 * n, axis=0)[:n] / n, axis=1)
+    total = covariances[0] + np.var(means, axis=0, ddof=1)
+    correlations = 1.0 - (covariances[0] - covariances) / total
+    pairs = correlations[: n - n % 2].reshape(n // 2, 2, -1).sum(axis=1)
+    is_first_run = np.cumprod(pairs > 0.0, axis=0).astype(bool)
+    pairs = np.minimum.accumulate(np.where(is_first_run, pairs, 0.0), axis=0)
+    return n * chains / np.maximum(2.0 * np.sum(pairs, axis=0) - 1.0, 1.0)
