@@ -126,7 +126,7 @@ class Adaptive:
 
 
 def _spread(targets: FloatArray, weights: FloatArray) -> float:
-    """Standard deviation of targets."""
+    """Give the standard deviation of targets."""
     center = np.average(targets, weights=weights)
     return float(np.sqrt(np.average((targets - center) ** 2, weights=weights)))
 
