@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from cavity._checks import as_float, shown
 from cavity.ep.adaptation import Adaptive, revised_variance
 from cavity.ep.blocks import Outcome
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Knowledge
@@ -319,9 +320,12 @@ def checked_weights(weights: ArrayLike | None, X: Any) -> FloatArray | None:
 
 def checked_share(forget: Any) -> float:
     """Check the share of what was learned that is given up."""
-    if isinstance(forget, bool | str | None.__class__) or np.ndim(forget) or not 0.0 <= float(forget) < 1.0:
-        raise ValueError(f"forget must lie in [0, 1), the share of what was learned that is given up, got {forget!r}")
-    return float(forget)
+    share = as_float(forget)
+    if not 0.0 <= share < 1.0:
+        raise ValueError(
+            f"forget must lie in [0, 1), the share of what was learned that is given up, got {shown(forget)}"
+        )
+    return share
 
 
 __all__ = ["ConditionalDeviationsWarning", "LinearEP", "checked_share", "checked_weights"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from cavity import losses
+from cavity._checks import as_float, shown
 from cavity.estimators._base import LinearEP, checked_share, checked_weights
 from cavity.estimators._design import rows_of_weight
 from cavity.estimators._labels import by_row, check_count, classes_and_codes, normalised, signs_of
@@ -158,9 +160,9 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         return self._atomically(lambda: self._fit(X, y, sample_weight))
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        Parameters.of(self)  # before the data are looked at
+        loss = self._checked_loss()
         X, y = self._check_X(X, y=y)
-        loss, weights = self._named_loss(), checked_weights(sample_weight, X)
+        weights = checked_weights(sample_weight, X)
         classes, codes = classes_and_codes(y)
         check_count(classes)
         weights = self._class_weights(classes, codes, weights)
@@ -201,6 +203,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
 
     def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any, forget: Any) -> None:
         first, share = not self.__sklearn_is_fitted__(), checked_share(forget)
+        loss = self._checked_loss() if first else self._loss
         if first or not self._is_plain(X):
             X, y = self._check_X(X, y=y, reset=first)
         if first:
@@ -208,7 +211,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
                 raise ValueError("classes must be passed on the first call to partial_fit.")
             self.classes_ = np.unique(column_or_1d(classes))
             check_count(self.classes_)
-            self._begin_stream(X, 1 if self.classes_.size == 2 else self.classes_.size, self._named_loss())
+            self._begin_stream(X, 1 if self.classes_.size == 2 else self.classes_.size, loss)
         elif classes is not None and not (
             np.array_equal(classes, self.classes_) or np.array_equal(np.unique(column_or_1d(classes)), self.classes_)
         ):
@@ -320,7 +323,12 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         check_is_fitted(self)
         return X if self._is_plain(X) else self._check_X(X, reset=False)
 
-    def _named_loss(self) -> Loss:
+    def _checked_loss(self) -> Loss:
+        """Check all parameters before the data are looked at, and give the loss."""
+        Parameters.of(self)
+        balanced = isinstance(self.class_weight, str) and self.class_weight == "balanced"
+        if not (self.class_weight is None or balanced or isinstance(self.class_weight, Mapping)):
+            raise ValueError(f"class_weight must be a dict, 'balanced' or None, got {shown(self.class_weight)}")
         if isinstance(self.loss, str):
             if self.loss not in _LOSSES:
                 raise ValueError(
@@ -328,7 +336,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
                 )
             built: Loss = _LOSSES[self.loss]()
             return built
-        if getattr(self.loss, "targets", None) != "signs":
+        if isinstance(self.loss, type) or getattr(self.loss, "targets", None) != "signs":
             raise ValueError(f"loss must be made for the labels -1 and +1 (targets 'signs'), got {self.loss!r}")
         given: Loss = self.loss
         return given
@@ -337,9 +345,10 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         """Weights of the rows times those of their classes."""
         if self.class_weight is None:
             return weights
-        each = compute_class_weight(self.class_weight, classes=classes, y=classes[codes])
-        if not np.all((each >= 0.0) & (each < np.inf)):
-            raise ValueError(f"class_weight must be finite and not negative, got {self.class_weight}")
+        given = self.class_weight if isinstance(self.class_weight, str) else dict(self.class_weight)
+        if not isinstance(given, str) and not all(0.0 <= as_float(w) < np.inf for w in given.values()):
+            raise ValueError(f"class_weight must hold finite numbers that are not negative, got {shown(given)}")
+        each = compute_class_weight(given, classes=classes, y=classes[codes])
         return np.asarray(each[codes] if weights is None else weights * each[codes], dtype=np.float64)
 
     def _groups(self) -> list[str] | None:

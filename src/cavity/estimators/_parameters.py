@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity import schemes
-from cavity._checks import flag, one_of, positive_number, shown, whole_number
+from cavity._checks import flag, nonnegative_number, one_of, positive_number, shown, whole_number
 from cavity.gaussian import FactorialGaussian
 from cavity.schemes._protocol import Scheme
 
@@ -54,9 +54,6 @@ class Parameters:
             raise ValueError(f"prior_mean must be finite and at most {LARGEST_ENTRY:g} in size")
         if model.verbose is not None:
             flag("verbose", model.verbose)
-        tol = model.tol
-        if isinstance(tol, str | bool | type(None)) or not np.ndim(tol) == 0 or not 0.0 <= float(tol) < np.inf:
-            raise ValueError(f"tol must be a finite number of at least 0, got {shown(tol)}")
         return cls(
             prior_mean=means,
             prior_variance=each,
@@ -66,7 +63,7 @@ class Parameters:
             scheme=schemes.resolve(model.scheme),
             batch_size=whole_number("batch_size", model.batch_size, least=1),
             max_iter=whole_number("max_iter", model.max_iter, least=1),
-            tol=float(tol),
+            tol=nonnegative_number("tol", model.tol),
             beta=positive_number("beta", model.beta),
             verbose=model.verbose,
         )

@@ -142,8 +142,7 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         return self._atomically(lambda: self._fit(X, y, sample_weight))
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        Parameters.of(self)  # before the data are looked at
-        flag("normalize_y", self.normalize_y)
+        self._check_parameters()
         X, y = self._check_X(X, y=y, y_numeric=True)
         X, y, weights = rows_of_weight(X, self._checked_targets(y), checked_weights(sample_weight, X))
         self._normalise(y, weights)
@@ -175,12 +174,12 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, forget: Any) -> None:
         first, share = not self.__sklearn_is_fitted__(), checked_share(forget)
+        if first:
+            self._check_parameters()
         if first or not (self._is_plain(X) and type(y) is np.ndarray and y.shape == X.shape[:1]):
             X, y = self._check_X(X, y=y, y_numeric=True, reset=first)
         X, y, weights = rows_of_weight(X, self._checked_targets(y), checked_weights(sample_weight, X))
         if first:
-            Parameters.of(self, X.shape[1])
-            flag("normalize_y", self.normalize_y)
             self._normalise(y, weights)
             self._begin_stream(X, 1, self._named_loss())
             self._scales = 0.0, 0.0
@@ -299,9 +298,16 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         coef, intercept = self.y_scale_ * coef, self._outer(intercept)
         return (coef, intercept) if return_intercept else coef
 
+    def _check_parameters(self) -> None:
+        """Check all parameters before the data are looked at."""
+        Parameters.of(self)
+        flag("normalize_y", self.normalize_y)
+        self.y_scale_ = 1.0
+        self._named_loss()
+
     def _named_loss(self) -> Loss:
         if not isinstance(self.loss, str):
-            if getattr(self.loss, "targets", None) not in ("reals", "counts"):
+            if isinstance(self.loss, type) or getattr(self.loss, "targets", None) not in ("reals", "counts"):
                 raise ValueError(f"loss must be made for real targets or counts, got {self.loss!r}")
             given: Loss = self.loss
             return given
@@ -316,8 +322,10 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         return losses.Squared(scale) if name == "squared" else losses.Absolute(scale)
 
     def _finds_scale(self) -> bool:
-        if isinstance(self.scale, str):
-            one_of("scale", self.scale, ("auto",))
+        if not isinstance(self.scale, str):
+            positive_number("scale", self.scale)
+        elif self.scale != "auto":
+            raise ValueError(f"scale must be a positive number or 'auto', got {shown(self.scale)}")
         return isinstance(self.loss, str) and self.loss != "poisson" and isinstance(self.scale, str)
 
     def _scale_of(self, loss: Loss) -> float:
