@@ -36,6 +36,8 @@ OF_REGRESSOR = {
     "scale": [*NOT_POSITIVE, "large"],
     "normalize_y": NO_FLAG,
 }
+
+
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 @pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
 @pytest.mark.parametrize("make", [EPClassifier, EPRegressor])
@@ -64,7 +66,10 @@ def test_a_seed_that_is_none_is_refused_where_one_is_used(make):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        *(({"loss": "quantile", "quantile": q}, "quantile") for q in (None, "x", [], 0.0, 1.0, -0.1, np.nan, True, [0.5])),
+        *(
+            ({"loss": "quantile", "quantile": q}, "quantile")
+            for q in (None, "x", [], 0.0, 1.0, -0.1, np.nan, True, [0.5])
+        ),
         *(({"loss": "huber", "epsilon": e}, "epsilon") for e in (None, "x", [], 0.0, -1.0, np.nan, np.inf, True)),
     ],
 )

@@ -41,6 +41,11 @@ _LARGE_SHARE = 0.2
 # Steps of such a revision, at most, and the change of the variance's logarithm that ends it.
 _REVISIONS, _SMALL_REVISION = 10, 0.02
 
+_CONDITIONAL = (
+    "deviations are conditional on the other coefficients, and too small where columns are correlated: the posterior is "
+    "a {}; take fewer columns, covariance='full' if you can wait, or say covariance='diagonal' if that is what you want"
+)
+
 
 class ConditionalDeviationsWarning(UserWarning):
     """The posterior is a product of Gaussians, whose deviations are conditional on the other coefficients."""
@@ -113,17 +118,6 @@ class LinearEP(Posteriors):
         self.trace_ = traces[0] if len(traces) == 1 else traces
         self.status_ = next((o.status for o in outcomes if not o.status.is_success), outcomes[0].status)
         self._posteriors = tuple(o.posterior for o in outcomes)
-        self._warn_if_conditional(plan)
-
-    def _warn_if_conditional(self, plan: Plan) -> None:
-        if plan.covariance == "diagonal" and plan.chosen:
-            warnings.warn(
-                "deviations are conditional on the other coefficients, and too small where columns are correlated: the "
-                f"posterior is a {plan}; take fewer columns, covariance='full' if you can wait, or say "
-                "covariance='diagonal' if that is what you want",
-                ConditionalDeviationsWarning,
-                stacklevel=6,
-            )
 
     # Streams.
 
@@ -138,7 +132,6 @@ class LinearEP(Posteriors):
         self._totals, self._loss = Totals(), loss
         self._knowledge, self._priors = (nothing,) * count, (p.prior(1.0),) * count
         self.n_iter_ = 1
-        self._warn_if_conditional(plan)
 
     def _take(self, X: Any, targets: FloatArray, weights: FloatArray | None, forget: float, totals: Totals) -> None:
         """Take checked rows of positive weight into what is known. ``totals`` are those of the rows."""
@@ -219,7 +212,6 @@ class LinearEP(Posteriors):
                 known.append(DiagonalKnowledge(marginal / prior))
         self.__dict__.pop("_posteriors", None)
         self._knowledge = tuple(known)
-        self._warn_if_conditional(self.plan_)
 
     def _forget(self, keep: float) -> None:
         """Keep a share of what is known beyond the prior."""
@@ -278,10 +270,15 @@ class LinearEP(Posteriors):
         self.trace_ = Trace(self._updates, (), (), Counter({(-1, w): c for w, c in self._refused.items()}), Counter())
 
     def _atomically(self, change: Callable[[], None]) -> Self:
-        """Make a change whole or not at all; warn where EP had trouble."""
+        """Make a change whole or not at all; warn the caller's caller of a new plan's defect, and where EP had trouble."""
         before, streams = dict(self.__dict__), self.__dict__.get("_streams")
         try:
             change()
+            plan = self.plan_
+            if plan.covariance == "diagonal" and plan.chosen and plan is not before.get("plan_"):
+                warnings.warn(_CONDITIONAL.format(plan), ConditionalDeviationsWarning, stacklevel=3)
+            if not self.status_.is_success:
+                warnings.warn(f"EP ended with trouble: {self.status_.value}", ConvergenceWarning, stacklevel=3)
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -290,8 +287,6 @@ class LinearEP(Posteriors):
             raise
         if streams is not None:
             streams.commit()
-        if not self.status_.is_success:
-            warnings.warn(f"EP ended with trouble: {self.status_.value}", ConvergenceWarning, stacklevel=3)
         return self
 
     def _is_plain(self, X: Any) -> bool:
