@@ -98,7 +98,7 @@ def test_the_page_shows_everything(report):
     text = (report / "index.html").read_text()
     page = Page(text)
     assert set(EXPERIMENTS) <= page.ids
-    assert len(page.alts) == 1 + 3 + 3 + 4 + 10
+    assert len(page.alts) == 1 + 3 + 3 + 4 + 8
     assert all(len(alt) > 60 for alt in page.alts)
     assert "This is a quick run" in text
     assert "cavity/f" in text or "cavity divided by factor" in text

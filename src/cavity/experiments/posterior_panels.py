@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -10,45 +10,29 @@ from cavity.experiments.experiment import Json
 from cavity.experiments.problems import LOSS_TITLES, TITLES
 
 NAMES = {
-    "la": "LA",
-    "qla": "QLA",
-    "gq": "GQ",
-    "vq": "VQ",
-    "exact": "exact projection, own columns",
-    "exact_pca": "exact projection, PCA basis",
-    "exact_curvature": "exact projection, curvature basis",
-    "full": "EP with a full covariance",
+    "la": "LA, as in the paper",
+    "qla": "QLA, as in the paper",
+    "gq": "GQ, as in the paper",
+    "vq": "VQ, as in the paper",
+    "product": "product of Gaussians",
+    "blocks": "EPClassifier()",
 }
-COMPARED = ("exact", "exact_pca", "exact_curvature", "full")
+COMPARED = ("product", "blocks")
+MEASURES = {"distance": "Largest distance of a mean (s.d.)", "ratios": "Smallest to largest ratio of s.d."}
 _STYLES: dict[str, dict[str, Any]] = {
     "la": {"color": "#D55E00", "marker": "s"},
     "qla": {"color": "#CC79A7", "marker": "^"},
     "gq": {"color": "#009E73", "marker": "X"},
     "vq": {"color": "#00406B", "marker": "o"},
-    "exact": {"color": "#A65E00", "marker": "v"},
-    "exact_pca": {"color": "#0072B2", "marker": "o"},
-    "exact_curvature": {"color": "#56B4E9", "marker": "P"},
-    "full": {"color": "#000000", "marker": "D"},
+    "product": {"color": "#A65E00", "marker": "v"},
+    "blocks": {"color": "#0072B2", "marker": "o"},
 }
 # Intervals are so many standard deviations either way.
 _WIDTH = 2.0
 # Room above and below the sampled intervals, as a share of all they span.
 _ROOM = 0.45
-
-
-class Measure(NamedTuple):
-    """One of the two measures: its title, the range that is asked for, and whether its axis is logarithmic."""
-
-    title: str
-    low: float
-    high: float
-    is_log: bool
-
-
-MEASURES = {
-    "dm": Measure("distance of means (s.d.)", 0.0, 0.3, True),
-    "sdr": Measure("ratio of s.d.", 0.85, 1.15, False),
-}
+# What is asked for of the worst coefficient where the posterior is not skewed: distance, and ratios.
+_DISTANCE, _RATIOS = 0.15, (0.9, 1.1)
 
 
 def coefficients(shown: Json, name: str, axes: Any) -> None:
@@ -75,7 +59,7 @@ def coefficients(shown: Json, name: str, axes: Any) -> None:
     axes.set_xlabel("coefficients, in the order of the sampled means")
     axes.set_ylabel("mean ± 2 s.d.")
     axes.set_title(NAMES[name])
-    note = _distance(fit)
+    note = told(fit)
     if not np.all(is_inside):
         most = np.nanmax(np.abs(ours[~is_inside]), initial=0.0)
         note += f"\n{np.count_nonzero(~is_inside)} of {mean.size} means outside, to {_size(most)}"
@@ -83,33 +67,49 @@ def coefficients(shown: Json, name: str, axes: Any) -> None:
     axes.text(0.015, 0.985, note, transform=axes.transAxes, ha="left", va="top", fontsize=8.0, zorder=6, bbox=box)
 
 
-def over_cells(results: Json, measure: str, axes: Any) -> None:
-    """One measure against sampling in every cell, and the range that is asked for as a grey band."""
-    title, low, high, is_log = MEASURES[measure]
+def distances(results: Json, axes: Any) -> None:
+    """Largest distance of a mean from sampling's in every cell, and what is asked for as a grey band."""
     cells = results["cells"]
-    x = np.arange(len(cells))
-    axes.axhspan(low, high, color="#E6E8EC", zorder=1)
-    for shift, name in zip((-0.27, -0.09, 0.09, 0.27), COMPARED, strict=True):
-        values = [cell["fits"][name][f"{measure}_sampled"] for cell in cells]
-        axes.plot(x + shift, values, linestyle="none", markersize=4.5, label=NAMES[name], zorder=3, **_STYLES[name])
-    if is_log:
-        axes.set_yscale("log")
-        axes.set_ylim(0.003, 3.0)
-        axes.set_yticks([0.003, 0.01, 0.03, 0.1, 0.3, 1.0], ["0.003", "0.01", "0.03", "0.1", "0.3", "1"])
-        axes.minorticks_off()
-        axes.legend(fontsize=7.5, loc="upper left")
-    else:
-        axes.set_ylim(0.3, 1.4)
-    axes.set_xticks(x, [f"{TITLES[c['data']]}\n{LOSS_TITLES[c['loss']]}" for c in cells], rotation=90, fontsize=7.0)
-    axes.set_ylabel(title)
-    axes.set_title(f"against sampling: {'dm' if measure == 'dm' else 'sdr'}")
+    axes.axhspan(1e-3, _DISTANCE, color="#E6E8EC", zorder=1)
+    for shift, name in zip((-0.13, 0.13), COMPARED, strict=True):
+        values = [cell["fits"][name]["distance"] for cell in cells]
+        x = np.arange(len(cells)) + shift
+        axes.plot(x, values, linestyle="none", markersize=5.0, label=NAMES[name], zorder=3, **_STYLES[name])
+    axes.set_yscale("log")
+    axes.set_ylim(0.01, 10.0)
+    axes.set_yticks([0.01, 0.03, 0.1, 0.3, 1.0, 3.0], ["0.01", "0.03", "0.1", "0.3", "1", "3"])
+    axes.minorticks_off()
+    axes.legend(fontsize=8.0, loc="upper left", ncols=2)
+    _name_cells(cells, "distance", axes)
 
 
-def _distance(fit: Json) -> str:
-    dm, sdr = fit["dm_sampled"], fit["sdr_sampled"]
-    if dm is None or sdr is None:
+def ratios(results: Json, axes: Any) -> None:
+    """Smallest and largest ratio of a deviation to sampling's in every cell, and what is asked for as a grey band."""
+    cells = results["cells"]
+    axes.axhspan(*_RATIOS, color="#E6E8EC", zorder=1)
+    for shift, name in zip((-0.13, 0.13), COMPARED, strict=True):
+        low, high = np.array([cell["fits"][name]["ratios"] for cell in cells]).T
+        x, style = np.arange(len(cells)) + shift, _STYLES[name]
+        axes.vlines(x, low, high, color=style["color"], linewidth=2.0, zorder=3)
+        for ends in (low, high):
+            axes.plot(x, ends, linestyle="none", markersize=4.0, zorder=4, **style)
+    axes.set_ylim(0.0, 1.6)
+    _name_cells(cells, "ratios", axes)
+
+
+def told(fit: Json) -> str:
+    """Both measures of a fit in words."""
+    distance, (low, high) = fit["distance"], fit["ratios"]
+    if distance is None or low is None or high is None:
         return "no finite posterior"
-    return f"dm {_size(dm)}, sdr {sdr:.2f}"
+    return f"means within {_size(distance)} s.d., s.d. {_size(low)} to {_size(high)} times sampling’s"
+
+
+def _name_cells(cells: list[Json], measure: str, axes: Any) -> None:
+    titles = [f"{TITLES[c['data']]}\n{LOSS_TITLES[c['loss']]}" for c in cells]
+    axes.set_xticks(np.arange(len(cells)), titles, rotation=90, fontsize=7.5)
+    axes.set_xlim(-0.6, len(cells) - 0.4)
+    axes.set_title(f"{MEASURES[measure]}, against sampling")
 
 
 def _size(value: float) -> str:

@@ -77,17 +77,17 @@ def findings(results: Results) -> list[str]:
 
 
 def _posterior_finding(results: Json) -> str:
-    """Tell how near a product of Gaussians comes, in two bases."""
+    """Tell how near the classifier and a product of Gaussians come, in the worst coefficient."""
 
-    def span(name: str, key: str) -> str:
-        values = [cell["fits"][name][key] for cell in results["cells"]]
-        return f"{min(values):.2f} to {max(values):.2f}"
+    def told(name: str) -> str:
+        fits = [cell["fits"][name] for cell in results["cells"]]
+        distance, ratios = max(fit["distance"] for fit in fits), [fit["ratios"] for fit in fits]
+        low, high = min(r[0] for r in ratios), max(r[1] for r in ratios)
+        return f"{distance:.2f} standard deviations, deviations {low:.2f} to {high:.2f} times"
 
     return (
-        "On columns of unit variance, posterior means of exact projection in the basis of the curvature lie "
-        f"{span('exact_curvature', 'dm_sampled')} standard deviations from those of sampling, and deviations are "
-        f"{span('exact_curvature', 'sdr_sampled')} times as large; in the columns’ own coordinates it is "
-        f"{span('exact', 'dm_sampled')}, and {span('exact', 'sdr_sampled')}."
+        "On columns of unit variance, no posterior mean of EPClassifier lies further from that of sampling than "
+        f"{told('blocks')} as large; of a product of Gaussians {told('product')}."
     )
 
 
@@ -175,39 +175,12 @@ def case_title(cell: Json) -> str:
 
 
 def posterior_groups(results: Json) -> list[Json]:
-    """One group for every small cell, a row a way of fitting."""
-
-    def measures(fit: Json, reference: str) -> str:
-        return f"{_two(fit[f'dm_{reference}'])}, {_two(fit[f'sdr_{reference}'])}"
-
+    """One group for every small cell, a row for every way of fitting."""
     return [
         {
             "title": f"{TITLES[cell['data']]}, {LOSS_TITLES[cell['loss']]}",
             "draws": f"{cell['sampling']['effective_size']:,.0f} draws, R̂ {cell['sampling']['r_hat']:.2f}",
-            "rows": [
-                {
-                    "way": NAMES[name],
-                    "cost": number(fit["cost"]),
-                    "loops": fit["loops"],
-                    "full": "–" if name == "full" else measures(fit, "full"),
-                    "sampled": measures(fit, "sampled"),
-                }
-                for name, fit in cell["fits"].items()
-            ],
-        }
-        for cell in results["cells"]
-    ]
-
-
-def site_rows(results: Json) -> list[Json]:
-    """Distances of the sites of every scheme, one row a small cell."""
-    return [
-        {
-            "set": TITLES[cell["data"]],
-            "loss": LOSS_TITLES[cell["loss"]],
-            "cells": [
-                (name.upper(), f"{_two(s['slope'])}, {_two(s['precision'])}") for name, s in cell["sites"].items()
-            ],
+            "rows": [_posterior_row(name, fit) for name, fit in cell["fits"].items()],
         }
         for cell in results["cells"]
     ]
@@ -219,15 +192,22 @@ def large_rows(results: Json) -> list[Json]:
         {
             "set": TITLES[cell["data"]],
             "loss": LOSS_TITLES[cell["loss"]],
-            "cost": number(cell["cost"]),
-            "full_cost": number(cell["full_cost"]),
-            "difference": f"{100.0 * (cell['cost'] / cell['full_cost'] - 1.0):+.3f} %",
-            "dm": _two(cell["dm"]),
-            "sdr": _two(cell["sdr"]),
-            "status": cell["full_status"].replace("_", " ").lower(),
+            "blocks": _posterior_row("blocks", cell["fits"]["blocks"]),
+            "product": _posterior_row("product", cell["fits"]["product"]),
         }
         for cell in results["large"]
     ]
+
+
+def _posterior_row(name: str, fit: Json) -> Json:
+    return {
+        "way": NAMES[name],
+        "cost": number(fit["cost"]),
+        "loops": fit["loops"],
+        "status": "" if fit["status"] == "CONVERGED" else fit["status"].replace("_", " ").lower(),
+        "distance": _two(fit["distance"]),
+        "ratios": " to ".join(_two(ratio) for ratio in fit["ratios"]),
+    }
 
 
 def _two(value: float | None) -> str:
