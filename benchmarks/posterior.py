@@ -128,7 +128,9 @@ def same_posterior(data: Problem, loss: str) -> tuple[Row, tuple[str, ...]]:
         else:
             one, other = reference, fitted(loss, *vary(data.X, data.y, rng)).posterior_[0]
         std = np.sqrt(one.variance)
-        apart[name] = float(max(np.max(np.abs(one.mean - other.mean) / std), np.max(np.abs(np.sqrt(other.variance) / std - 1.0))))
+        apart[name] = float(
+            max(np.max(np.abs(one.mean - other.mean) / std), np.max(np.abs(np.sqrt(other.variance) / std - 1.0)))
+        )
     worst = max(apart, key=lambda name: apart[name])
     found = f"{apart[worst]:.2g} sd ({worst})"
     row = Row(f"{data.title}, {loss}: the same posterior", found, f"{SAME:g} sd", apart[worst] <= SAME)

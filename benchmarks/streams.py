@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from cavity.full import fit_full
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import SGDClassifier
 
 import cavity
 from benchmarks.timing import Row, markdown
 from cavity import datasets, losses
-from cavity.full import fit_full
 from cavity.mode import find_mode
 
 BATCH = 100

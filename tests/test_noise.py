@@ -11,8 +11,8 @@ from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 from scipy.stats import norm, poisson
 
-from cavity.noise import estimate_scale, predictive_quantile, predictive_std, with_scale
 from cavity.losses import Absolute, Hinge, Huber, Logistic, Poisson, Quantile, Squared
+from cavity.noise import estimate_scale, predictive_quantile, predictive_std, with_scale
 
 REALS = [
     Squared(0.7),

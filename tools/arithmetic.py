@@ -84,7 +84,11 @@ def why_no_core(core: str, flags: set[str], environment: dict[str, str]) -> str:
     if missing := sorted(flags - present):
         return f"the processor lacks {', '.join(missing)}"
     used = printed(ARCHITECTURES, environment)
-    return "" if {core, CALLED.get(core)} & set(used.split()) else f"the BLAS does not take it and stays with {used or 'its own'}"
+    return (
+        ""
+        if {core, CALLED.get(core)} & set(used.split())
+        else f"the BLAS does not take it and stays with {used or 'its own'}"
+    )
 
 
 def printed(code: str, environment: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Fully factorized expectation propagation: additive costs in, means and variances out."""
+"""Expectation propagation: Bayesian linear models and additive costs in, means and deviations out."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from cavity.minimizing import Minimum, minimize
 from cavity.result import Result, Status
 
 if TYPE_CHECKING:
-    from cavity import datasets
+    from cavity import datasets, ep
     from cavity.estimators import EPClassifier, EPRegressor, load, save
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Update",
     "__version__",
     "datasets",
+    "ep",
     "fit",
     "load",
     "losses",
@@ -46,8 +47,8 @@ def __getattr__(name: str) -> Any:
     # scikit-learn and Numba are loaded when they are first needed: importing cavity stays quick.
     if name in _ESTIMATORS:
         return getattr(import_module("cavity.estimators"), name)
-    if name == "datasets":
-        return import_module("cavity.datasets")
+    if name in ("datasets", "ep"):
+        return import_module(f"cavity.{name}")
     raise AttributeError(f"module 'cavity' has no attribute {name!r}")
 
 

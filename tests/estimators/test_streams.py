@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import EPClassifier, EPRegressor, Status
-from cavity.ep import blocks, sites
+from cavity.ep import adaptation, blocks, sites
 from cavity.ep.dense import DenseWork
 from cavity.estimators import _base, _streams
 from cavity.losses import Logistic
@@ -50,9 +50,9 @@ POINTS = {
         (blocks, "propose", 4),
         (DenseWork, "add", 3),
         (DenseWork, "knowledge", 6),
-        (_base, "revised_variance", 1),
-        (_base, "revised_variance", 9),
-        (_base.LinearEP, "_set_priors", 1),
+        (adaptation, "revised_variance", 1),
+        (adaptation, "revised_variance", 9),
+        (_base.LinearEP, "_keep_stream", 1),
         (_base.LinearEP, "_forget", 1),
         (_base.LinearEP, "_note_refusals", 1),
     ],
@@ -133,7 +133,7 @@ def test_an_interrupted_row_of_a_stream_leaves_it_as_it_was(monkeypatch):
 @pytest.mark.parametrize("error", ERRORS)
 def test_an_interrupted_regression_is_what_it_was(error, monkeypatch):
     X, y = line()
-    for owner, name in ((sites, "tilts"), (EPRegressor, "_followed_scale"), (_base, "revised_variance")):
+    for owner, name in ((sites, "tilts"), (EPRegressor, "_followed_scale"), (adaptation, "revised_variance")):
         model = EPRegressor().partial_fit(X[:60], y[:60])
         before = frozen(model)
         with monkeypatch.context() as patch:

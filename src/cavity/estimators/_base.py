@@ -42,8 +42,8 @@ _LARGE_SHARE = 0.2
 _REVISIONS, _SMALL_REVISION = 10, 0.02
 
 _CONDITIONAL = (
-    "deviations are conditional on the other coefficients, and too small where columns are correlated: the posterior is "
-    "a {}; take fewer columns, covariance='full' if you can wait, or say covariance='diagonal' if that is what you want"
+    "deviations are conditional on the other coefficients, and too small where columns are correlated: the posterior "
+    "is a {}; take fewer columns, covariance='full' if you can wait, or say covariance='diagonal' if you want just that"
 )
 
 
@@ -270,7 +270,7 @@ class LinearEP(Posteriors):
         self.trace_ = Trace(self._updates, (), (), Counter({(-1, w): c for w, c in self._refused.items()}), Counter())
 
     def _atomically(self, change: Callable[[], None]) -> Self:
-        """Make a change whole or not at all; warn the caller's caller of a new plan's defect, and where EP had trouble."""
+        """Make a change whole or not at all; warn of a new plan's defect, and where EP had trouble."""
         before, streams = dict(self.__dict__), self.__dict__.get("_streams")
         try:
             change()
