@@ -76,8 +76,8 @@ def distances(results: Json, axes: Any) -> None:
         x = np.arange(len(cells)) + shift
         axes.plot(x, values, linestyle="none", markersize=5.0, label=NAMES[name], zorder=3, **_STYLES[name])
     axes.set_yscale("log")
-    axes.set_ylim(0.01, 10.0)
-    axes.set_yticks([0.01, 0.03, 0.1, 0.3, 1.0, 3.0], ["0.01", "0.03", "0.1", "0.3", "1", "3"])
+    axes.set_ylim(0.003, 10.0)
+    axes.set_yticks([0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0], ["0.003", "0.01", "0.03", "0.1", "0.3", "1", "3"])
     axes.minorticks_off()
     axes.legend(fontsize=8.0, loc="upper left", ncols=2)
     _name_cells(cells, "distance", axes)

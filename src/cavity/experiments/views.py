@@ -212,7 +212,9 @@ def _posterior_row(name: str, fit: Json) -> Json:
 
 def _two(value: float | None) -> str:
     """Write a measure with two digits after the point, and large ones short."""
-    return "–" if value is None else f"{value:.2f}" if abs(value) < 100.0 else f"{value:.0e}"
+    if value is None:
+        return "–"
+    return f"{value:.2f}" if abs(value) < 10.0 else f"{value:,.0f}" if abs(value) < 1e5 else f"{value:.0e}"
 
 
 def legend(names: tuple[str, ...]) -> list[Json]:
