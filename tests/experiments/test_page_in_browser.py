@@ -77,7 +77,7 @@ def test_it_loads_without_console_messages(seen):
 
 def test_every_figure_is_visible(seen):
     _, found, _ = seen
-    assert len(found["images"]) == 21
+    assert len(found["images"]) == 19
     for complete, natural_width, natural_height, width, height in found["images"]:
         assert complete
         assert natural_width > 300
