@@ -1,7 +1,7 @@
 """EP by blocks on random problems: does it converge, and to the same posterior as a longer run?
 
-Run ``python -m benchmarks.fuzz_blocks [--cases 2000] [--seed 0]``: designs of random size and rank, rare columns, columns
-of very different scale, repeated rows, separable labels, heavy-tailed targets, prior variances of 1 to 1000.
+Run ``python -m benchmarks.fuzz_blocks [--cases 2000] [--seed 0]``: designs of random size and rank, rare columns,
+columns of very different scale, repeated rows, separable labels, heavy-tailed targets, prior variances of 1 to 1000.
 """
 
 from __future__ import annotations

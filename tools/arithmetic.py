@@ -114,9 +114,10 @@ def run(setting: Setting, arguments: list[str], folder: Path) -> Outcome:
     suite = next(ElementTree.parse(report).getroot().iter("testsuite"))
     total, failed, errors, skipped = (int(suite.get(k, 0)) for k in ("tests", "failures", "errors", "skipped"))
     failures = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    passed, failed = total - failed - errors - skipped, failed + errors
     if done.returncode and not failures:
-        failures, errors = [f"pytest ended with status {done.returncode}"], errors + 1
-    return Outcome(total - failed - errors - skipped, failed + errors, skipped, seconds, failures)
+        failures, failed = [f"pytest ended with status {done.returncode}"], max(failed, 1)
+    return Outcome(passed, failed, skipped, seconds, failures)
 
 
 def main(arguments: list[str]) -> int:

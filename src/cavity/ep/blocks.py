@@ -32,7 +32,8 @@ FloatArray = NDArray[np.float64]
 _SHORTENINGS = 8
 # A block may move the predictors of its rows by so many of their standard deviations: beyond, what the rows said of
 # their surroundings has no meaning. With narrow priors losses of straight pieces overshoot without such a bound.
-_FARTHEST, _CAUTION = 5.0, 0.8
+# The bound shortens a step to this share at most, so that sites which are far too narrow can widen.
+_FARTHEST, _CAUTION, _LEAST_SHARE = 5.0, 0.8, 0.1
 # Largest convergence rate that is believed when the distance still to go is estimated from two changes.
 _SLOWEST_RATE = 0.9
 
@@ -208,12 +209,13 @@ class _Run:
         self.sites, self.ledger = RowSites.start(self.targets.size), Ledger()
         self.change, self.remaining, self.moved = np.inf, np.inf, 0.0
         self.next_prior, self.next_loss = work.prior, loss
-        self.least_change = np.inf
+        self.least_change, self.shortest = np.inf, 1.0
         self.after: FloatArray = np.empty(0)
 
     def loop(self, number: int) -> None:
         """Visit every row once."""
         self.ledger.begin_loop(self.options.beta)
+        self.shortest = 1.0
         mean, variance = self.work.mean, self.work.variance() if number == 0 else self.after
         for part in self.work.parts(number == 0):
             self._visit(part, fresh=number == 0)
@@ -226,7 +228,7 @@ class _Run:
         # With changes that fall by a constant rate, the sum of those to come; steps below one hide a part of them.
         rate = min(self.change / before, _SLOWEST_RATE) if before > 0.0 else 0.0
         average_step = float(np.mean(self.sites.step)) if self.sites.step.size else 1.0
-        self.remaining = self.change * max(1.0, rate / (1.0 - rate)) / average_step
+        self.remaining = self.change * max(1.0, rate / (1.0 - rate)) / (average_step * self.shortest)
         self._look_ahead(number)
 
     @property
@@ -294,12 +296,16 @@ class _Run:
         self.ledger.updates += step.size
         self._note(part, revision.improper, Refusal.IMPROPER_CAVITY)
         self._note(part, revision.nonfinite, Refusal.NONFINITE)
+        shortened = 1.0
         for _ in range(_SHORTENINGS):
-            share = self.work.add(part, step * revision.precision, step * revision.shift, _FARTHEST)
+            farthest = _FARTHEST if shortened > _LEAST_SHARE else np.inf
+            share = self.work.add(part, step * revision.precision, step * revision.shift, farthest)
             if share >= 1.0:
                 sites.accept(revision, step)
+                self.shortest = min(self.shortest, shortened)
                 return
-            step *= _CAUTION * share
+            factor = max(_CAUTION * share, _LEAST_SHARE) if farthest < np.inf else 0.5
+            step, shortened = factor * step, factor * shortened
             self.ledger.damp(-1)
         self._note(part, np.ones(step.size, dtype=bool), Refusal.IMPROPER_POSTERIOR)
 

@@ -81,8 +81,8 @@ class DenseWork:
         self.shift = self.shift + dgemv(1.0, A.T, shifts)
         share = 0.5
         if np.all(np.isfinite(self.shift)) and self._factorise(information):
-            moved = np.abs(dgemv(1.0, A.T, self.mean - before[3], trans=1))
-            share = farthest / max(float(np.max(moved / self._spread, initial=0.0)), farthest)
+            moved = np.abs(dgemv(1.0, A.T, self.mean - before[3], trans=1)) / self._spread
+            share = share_within(farthest, float(np.max(moved, initial=0.0)))
         if share < 1.0:
             self.information, self.shift, self.root, self.mean = before
         return share
@@ -124,6 +124,11 @@ class DenseWork:
             return False
         self.information, self.root, self.mean = information, root, mean
         return True
+
+
+def share_within(farthest: float, moved: float) -> float:
+    """Share of a move that is not farther than allowed."""
+    return 1.0 if moved <= farthest else farthest / moved
 
 
 def doubling_parts(rows: int, smallest: int) -> list[slice]:

@@ -1,14 +1,13 @@
 r"""Sites of rows: what every row says about its linear predictor, and how it is revised.
 
-A row of weight :math:`w \ge 1` stands for :math:`k = w` equal rows that share one site :math:`(T, R)`; one of them is
-removed and fitted again, which is Power EP with the power :math:`1/w`:
+With mean and variance :math:`m, v` of the predictor under the posterior, cavity and new site of a row are
 
-.. math:: v_c = \frac{v}{1 - (T/k) v}, \quad m_c = m + v_c ((T/k) m - R/k), \qquad
-    T' = k \left(\frac1{v'} - \frac1{v_c}\right), \quad R' = k \left(\frac{m'}{v'} - \frac{m_c}{v_c}\right)
+.. math:: v_c = \frac{v}{1 - T v}, \quad m_c = m + v_c (T m - R), \qquad
+    T' = \frac1{v'} - \frac1{v_c}, \quad R' = \frac{m'}{v'} - \frac{m_c}{v_c},
 
-with mean and variance :math:`m, v` of the predictor under the posterior, and :math:`m', v'` those of cavity times
-factor. A row of weight below one is one row whose cost counts as much less. So a row that occurs w times and one of
-weight w have the same fixed point, and a fractional weight never removes more than there is.
+:math:`m', v'` being those of cavity times factor. The factor of a row of weight w is that of one row to the power w,
+fitted as one: `cavity.ep.rows` has merged equal rows before, so that whole weights and repeated rows are the same, and
+where many rows say the same the fit is nearer to the truth than that of many sites.
 """
 
 from __future__ import annotations
@@ -97,10 +96,9 @@ class Revision(NamedTuple):
 class _Cavities(NamedTuple):
     """What is left of the predictors without the part of each site that is fitted again.
 
-    ``copies`` is how often the part is contained in the site, ``exponent`` the power of the loss that it stands for.
+    ``exponent`` is the power of the loss that the part stands for.
     """
 
-    copies: FloatArray
     exponent: FloatArray
     mean: FloatArray
     variance: FloatArray
@@ -108,13 +106,11 @@ class _Cavities(NamedTuple):
 
     @classmethod
     def of(cls, sites: RowSites, weights: FloatArray, beta: float, power: float) -> _Cavities:
-        copies = np.maximum(weights, 1.0) / power
-        t, r, m, v = sites.precision / copies, sites.shift / copies, sites.mean, sites.variance
+        t, r, m, v = power * sites.precision, power * sites.shift, sites.mean, sites.variance
         share = 1.0 - t * v
         improper = ~(share > _LEAST_SHARE)
         variance = v / np.where(improper, 1.0, share)
-        exponent = beta * power * np.minimum(weights, 1.0)
-        return cls(copies, exponent, m + variance * (t * m - r), variance, improper)
+        return cls(beta * power * weights, m + variance * (t * m - r), variance, improper)
 
 
 def propose(
@@ -141,8 +137,8 @@ def propose(
         finite = np.isfinite(tilt.log_mass + t + r) & (tilt.ratio > 0.0)
         refused = cavity.improper | ~(finite | nothing)
         kept = refused | nothing
-        d_precision = np.where(kept, 0.0, cavity.copies * t - sites.precision)
-        d_shift = np.where(kept, 0.0, cavity.copies * r - sites.shift)
+        d_precision = np.where(kept, 0.0, t / power - sites.precision)
+        d_shift = np.where(kept, 0.0, r / power - sites.shift)
         slope = d_shift - d_precision * sites.mean
         if not fresh:
             turned = _turned(slope, sites.turn_shift) | _turned(d_precision, sites.turn_precision)
@@ -162,12 +158,12 @@ def log_scale(
     with np.errstate(all="ignore"):
         cavity = _Cavities.of(sites, weights, beta, power)
         masses = tilts(loss, targets, cavity.mean, cavity.variance, cavity.exponent).log_mass
-        t, r = sites.precision / cavity.copies, sites.shift / cavity.copies
+        t, r = power * sites.precision, power * sites.shift
         apart, v = cavity.mean - sites.mean, sites.variance
         # Logarithm of the integral of cavity times site, from its height at the cavity's mean.
         spread = np.where(v > 0.0, 0.5 * np.log(v / cavity.variance) + 0.5 * apart**2 / v, 0.0)
         products = spread + (r - 0.5 * t * cavity.mean) * cavity.mean
-        scales = cavity.copies * (masses - products)
+        scales = (masses - products) / power
     return float(np.sum(scales[np.isfinite(scales) & ~cavity.improper]))
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import LinAlgError
 
-from cavity.ep.dense import doubling_parts, equal_parts
+from cavity.ep.dense import doubling_parts, equal_parts, share_within
 from cavity.ep.knowledge import SparseKnowledge
 from cavity.ep.rows import Rows
 from cavity.gaussian import FactorialGaussian
@@ -59,7 +59,7 @@ class SparseWork:
         if not self._factorise(new, self.shift + rows.T @ shifts, self.prior):
             return 0.5
         moved = np.abs(rows @ (self.mean - before[1])) / np.maximum(spread, np.finfo(np.float64).tiny)
-        share = farthest / max(float(np.max(moved, initial=0.0)), farthest)
+        share = share_within(farthest, float(np.max(moved, initial=0.0)))
         if share < 1.0:
             self.factor, self.mean, self.shift, self._precisions, self._row_variances = before
         return share
