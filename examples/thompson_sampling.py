@@ -36,7 +36,7 @@ def play(thompson: bool, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     arms = rng.standard_normal((ARMS, WIDTH)) / np.sqrt(WIDTH)
     chances = 1.0 / (1.0 + np.exp(-arms @ (3.0 * rng.standard_normal(WIDTH))))
-    model = cavity.EPClassifier(prior_variance=9.0, fit_intercept=False, basis=None)
+    model = cavity.EPClassifier(prior_variance=9.0, fit_intercept=False)
     model.partial_fit(arms[:1], [int(rng.random() < chances[0])], classes=[0, 1])
     regret = np.empty(ROUNDS)
     for t in range(ROUNDS):
