@@ -24,7 +24,7 @@ def tilted_moments(loss, y, m, v, power=1.0):
 
 def row_by_row(loss, X, y, prior_mean, prior_variance, loops=60, damping=0.7, tol=1e-6):
     """Sites of all rows in turn, each against a cavity from a fresh inverse; mean and covariance of the posterior."""
-    n, d = X.shape
+    n = X.shape[0]
     T, R = np.zeros(n), np.zeros(n)
     for _ in range(loops):
         before = T.copy(), R.copy()
