@@ -398,6 +398,12 @@ def test_a_loss_has_a_name_or_is_an_object():
 
 def test_targets_that_are_no_classes_are_refused():
     X, y = two_classes()
+    for labels in (np.where(y == 1, None, "a"), np.where(y == 1, 3, "a").astype(object)):
+        labels[0] = None
+        with pytest.raises(ValueError, match=r"y must hold labels of one kind|Unknown label type|contains NaN|None"):
+            classifier().fit(X, labels)
+        with pytest.raises(ValueError, match=r"not among the classes|None"):
+            classifier().partial_fit(X, y, [0, 1]).partial_fit(X, labels)
     with pytest.raises(ValueError, match="Unknown label type"):
         classifier().fit(X, y + 0.5)
     with pytest.raises(ValueError, match="number of classes has to be greater than one; got 1 class"):

@@ -174,6 +174,16 @@ def test_a_loss_that_raises_leaves_the_model_as_it_was():
     assert_same_model(model.partial_fit(X[60:65], y[60:65]), untouched.partial_fit(X[60:65], y[60:65]))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_refused_second_call_does_not_undo_the_first(kind):
+    X, y = two_classes()
+    model = EPClassifier(**KINDS[kind]).partial_fit(X, y, classes=[0, 1])
+    before = frozen(model)
+    with pytest.raises(ValueError, match="forget"):
+        model.partial_fit(X, y, forget=2.0)
+    assert frozen(model) == before
+
+
 def test_a_warning_that_is_made_an_error_leaves_the_model_as_it_was():
     X, y = two_classes()
     model = EPClassifier(Broken()).partial_fit(X, y, classes=[0, 1])

@@ -118,6 +118,7 @@ class LinearEP(Posteriors):
         self.trace_ = traces[0] if len(traces) == 1 else traces
         self.status_ = next((o.status for o in outcomes if not o.status.is_success), outcomes[0].status)
         self._posteriors = tuple(o.posterior for o in outcomes)
+        self._check_finite()
 
     # Streams.
 
@@ -160,6 +161,21 @@ class LinearEP(Posteriors):
             adaptation = Adaptive(free, typical, begins and self._finds_scale(), p.beta)
             self._keep_stream(add_rows(self._loss, rows, self._knowledge, self._priors, adaptation))  # type: ignore[arg-type]
         self._follow(p, X, targets, weights)
+        self._check_finite()
+
+    def _check_finite(self) -> None:
+        """Refuse a posterior that numbers cannot hold; what was before is then kept."""
+        for posterior in self.posterior_:
+            mean, variance = posterior.mean, posterior.variance
+            if not (np.all(np.isfinite(mean)) and np.all((variance > 0.0) & (variance < np.inf))):
+                raise ValueError(
+                    "the posterior is beyond what numbers can hold: bring columns and targets to ordinary sizes, or "
+                    "narrow the prior"
+                )
+        if not np.isfinite(self.log_evidence_):
+            raise ValueError(
+                "the evidence is beyond what numbers can hold: bring columns and targets to ordinary sizes"
+            )
 
     def _finds_scale(self) -> bool:
         """Whether the scale of the noise is to be found."""
@@ -285,8 +301,8 @@ class LinearEP(Posteriors):
             if streams is not None:
                 streams.undo()
             raise
-        if streams is not None:
-            streams.commit()
+        if "_streams" in self.__dict__:
+            self._streams.commit()
         return self
 
     def _is_plain(self, X: Any) -> bool:

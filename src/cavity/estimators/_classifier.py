@@ -233,14 +233,15 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         labels = y if type(y) is np.ndarray and y.ndim == 1 else column_or_1d(y, warn=True)
         if labels.shape[0] != rows:
             raise ValueError(f"Found input variables with inconsistent numbers of samples: [{rows}, {labels.shape[0]}]")
+        known = self.classes_.tolist()
         if self.classes_.size == 2:
             positive = labels == self.classes_[1]
             if np.all(positive | (labels == self.classes_[0])):
                 return np.where(positive, 1.0, -1.0)[None]
-        elif np.all(np.isin(labels, self.classes_)):
+        elif all(one in known for one in labels) if labels.dtype == object else np.all(np.isin(labels, self.classes_)):
             return signs_of(np.searchsorted(self.classes_, labels), self.classes_.size)
-        strange = np.setdiff1d(labels, self.classes_)
-        raise ValueError(f"y holds labels that were not among the classes {self.classes_}: {strange}")
+        strange = sorted({repr(label) for label in labels.tolist()} - {repr(label) for label in known})
+        raise ValueError(f"y holds labels that were not among the classes {self.classes_}: {', '.join(strange[:10])}")
 
     def decision_function(self, X: Any, return_std: bool = False) -> Any:
         """Score of every row: the log odds of `predict_proba`, or the linear predictor itself with its spread.

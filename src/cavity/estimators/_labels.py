@@ -19,8 +19,11 @@ def classes_and_codes(y: Any) -> tuple[Any, Any]:
         whole = low != high and float(low).is_integer() and float(high).is_integer()
         if whole and np.count_nonzero(upper) + np.count_nonzero(y == low) == y.size:
             return np.array([low, high], dtype=y.dtype), upper.view(np.int8)
-    check_classification_targets(y)
-    classes, codes = np.unique(y, return_inverse=True)
+    try:
+        check_classification_targets(y)
+        classes, codes = np.unique(y, return_inverse=True)
+    except TypeError as error:
+        raise ValueError(f"y must hold labels of one kind, numbers or strings: {error}") from error
     return classes, codes
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity import schemes
-from cavity._checks import flag, nonnegative_number, one_of, positive_number, shown, whole_number
+from cavity._checks import as_float, flag, nonnegative_number, one_of, shown, whole_number
 from cavity.gaussian import FactorialGaussian
 from cavity.schemes._protocol import Scheme
 
@@ -17,6 +17,9 @@ FloatArray = NDArray[np.float64]
 
 # Largest size of an entry, a target and a weight: their squares, times variances of any reasonable prior, are finite.
 LARGEST_ENTRY, LARGEST_TARGET, LARGEST_WEIGHT = 1e100, 1e150, 1e100
+# Largest variance, power and scale; its inverse is the smallest.
+_LARGEST = 1e100
+_MODERATE = f"positive and finite, from {1.0 / _LARGEST:g} to {_LARGEST:g}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,8 +50,8 @@ class Parameters:
             each = None
         else:
             each = _each("prior_variance", variance, features)
-            if not np.all((each > 0.0) & np.isfinite(each)):
-                raise ValueError(f"prior_variance must be positive and finite, got {shown(variance)}")
+            if not np.all((each >= 1.0 / _LARGEST) & (each <= _LARGEST)):
+                raise ValueError(f"prior_variance must be {_MODERATE}, got {shown(variance)}")
         means = _each("prior_mean", model.prior_mean, features)
         if not np.all(np.abs(means) <= LARGEST_ENTRY):
             raise ValueError(f"prior_mean must be finite and at most {LARGEST_ENTRY:g} in size")
@@ -58,13 +61,13 @@ class Parameters:
             prior_mean=means,
             prior_variance=each,
             intercept=flag("fit_intercept", model.fit_intercept),
-            intercept_variance=positive_number("intercept_prior_variance", model.intercept_prior_variance),
+            intercept_variance=moderate_number("intercept_prior_variance", model.intercept_prior_variance),
             covariance=one_of("covariance", model.covariance, ("auto", "full", "sparse", "diagonal")),
             scheme=schemes.resolve(model.scheme),
             batch_size=whole_number("batch_size", model.batch_size, least=1),
             max_iter=whole_number("max_iter", model.max_iter, least=1),
             tol=nonnegative_number("tol", model.tol),
-            beta=positive_number("beta", model.beta),
+            beta=moderate_number("beta", model.beta),
             verbose=model.verbose,
         )
 
@@ -105,6 +108,14 @@ class Parameters:
         if self.prior_variance is not None:
             return None
         return np.append(np.ones(self.prior_mean.size, dtype=bool), np.zeros(int(self.intercept), dtype=bool))
+
+
+def moderate_number(name: str, value: Any) -> float:
+    """Check a positive number whose square and its inverse are finite."""
+    number = as_float(value)
+    if not 1.0 / _LARGEST <= number <= _LARGEST:
+        raise ValueError(f"{name} must be {_MODERATE}, got {shown(value)}")
+    return number
 
 
 def _each(name: str, value: Any, width: int | None) -> FloatArray:

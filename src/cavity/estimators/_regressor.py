@@ -11,12 +11,12 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from cavity import losses
-from cavity._checks import flag, number_between, one_of, positive_number, shown
+from cavity._checks import flag, number_between, one_of, shown
 from cavity.ep.adaptation import LEAST_NOISE
 from cavity.ep.knowledge import DenseKnowledge, Knowledge
 from cavity.estimators._base import LinearEP, checked_share, checked_weights
 from cavity.estimators._design import rows_of_weight
-from cavity.estimators._parameters import LARGEST_TARGET, Parameters
+from cavity.estimators._parameters import LARGEST_TARGET, Parameters, moderate_number
 from cavity.estimators._posteriors import pooled_prior
 from cavity.estimators._totals import Totals, coarse
 from cavity.gaussian import FactorialGaussian
@@ -314,16 +314,16 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         name = one_of("loss", self.loss, _NAMES)
         if name == "poisson":
             return losses.Poisson()
-        scale = 1.0 if self._finds_scale() else positive_number("scale", self.scale) / self.y_scale_
+        scale = 1.0 if self._finds_scale() else moderate_number("scale", self.scale) / self.y_scale_
         if name == "quantile":
             return losses.Quantile(number_between("quantile", self.quantile, 0.0, 1.0, "()"), scale)
         if name == "huber":
-            return losses.Huber(positive_number("epsilon", self.epsilon), scale)
+            return losses.Huber(moderate_number("epsilon", self.epsilon), scale)
         return losses.Squared(scale) if name == "squared" else losses.Absolute(scale)
 
     def _finds_scale(self) -> bool:
         if not isinstance(self.scale, str):
-            positive_number("scale", self.scale)
+            moderate_number("scale", self.scale)
         elif self.scale != "auto":
             raise ValueError(f"scale must be a positive number or 'auto', got {shown(self.scale)}")
         return isinstance(self.loss, str) and self.loss != "poisson" and isinstance(self.scale, str)
@@ -356,7 +356,12 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         return y
 
     def _inner(self, y: FloatArray) -> FloatArray:
-        return (y - self.y_offset_) / self.y_scale_
+        t = (y - self.y_offset_) / self.y_scale_
+        if not np.all(np.abs(t) <= LARGEST_TARGET):
+            raise ValueError(
+                f"y must lie within {LARGEST_TARGET:g} times the spread of the targets seen first, {self.y_scale_:g}"
+            )
+        return t
 
     def _outer(self, t: Any) -> Any:
         return self.y_offset_ + self.y_scale_ * t

@@ -69,7 +69,7 @@ class Totals:
         """Standard deviation of the targets; zero where rounding leaves nothing of it."""
         if not self.rows:
             return 0.0
-        variance = self.squares / self.rows - self.mean**2
+        variance = self.squares / self.rows - self.mean * self.mean
         return float(np.sqrt(variance)) if variance > 1e-12 * self.squares / self.rows else 0.0
 
     def typical_variance(self, spread: float) -> float:
