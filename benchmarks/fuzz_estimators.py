@@ -1,4 +1,4 @@
-"""Estimators and streams under odd data and parameters: ``python -m benchmarks.fuzz_estimators --cases 20000 --seed 0``.
+"""Estimators and streams under odd data: ``python -m benchmarks.fuzz_estimators --cases 20000 --seed 0``.
 
 A case is a model, data and a few calls. It ends well if every call returns, or raises ValueError or one of its kin.
 What fails: a crash, more than 20 s, any other exception, a number that is not finite in a model whose status is a
