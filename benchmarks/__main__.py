@@ -14,12 +14,14 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
     os.environ[_name] = "1"
 
 from benchmarks import (  # noqa: E402
+    blocks,
     calibration,
-    estimators,
+    coverage,
     first_use,
     minimize,
     peers,
     posterior,
+    prior,
     recentred,
     sparse,
     speed,
@@ -28,19 +30,12 @@ from benchmarks import (  # noqa: E402
 )
 from benchmarks.timing import Row, markdown  # noqa: E402
 
-PARTS = (
-    "speed",
-    "first_use",
-    "estimators",
-    "table1",
-    "peers",
-    "posterior",
-    "sparse",
-    "calibration",
-    "minimize",
-    "recentred",
-    "streams",
-)
+# Parts that give bars and the tables behind them.
+MEASURED = {
+    part.__name__.rpartition(".")[2]: part.measure
+    for part in (posterior, coverage, calibration, prior, blocks, streams, sparse, minimize, recentred)
+}
+PARTS = ("speed", "first_use", "table1", "peers", *MEASURED)
 
 
 def main() -> int:
@@ -60,13 +55,11 @@ def main() -> int:
         missed += report_bars("speed", speed_rows(options.quick), options.out)
     if "first_use" in chosen:
         missed += report_bars("first_use", [*first_use.first_use(), *first_use.memory()], options.out)
-    if "estimators" in chosen:
-        missed += report_bars("estimators", estimators.wrappers(3 if options.quick else 20), options.out)
     if "table1" in chosen:
         table1.report(options.out, options.quick)
-    for part in (posterior, sparse, calibration, minimize, recentred, streams):
-        if (name := part.__name__.rpartition(".")[2]) in chosen:
-            missed += report_measures(name, *part.measure(options.quick), options.out)
+    for name, measure in MEASURED.items():
+        if name in chosen:
+            missed += report_measures(name, *measure(options.quick), options.out)
     if "peers" in chosen:
         report_peers(
             [o for name in ("bank", "census") for o in peers.compare(name, 1 if options.quick else 5)], options.out

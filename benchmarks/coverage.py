@@ -1,4 +1,4 @@
-"""How often 90 % intervals hold the truth, over data sets drawn from the model: coefficients, and streamed targets."""
+"""How often 90 % intervals hold the truth, over data sets drawn from the model: coefficients, and new targets."""
 
 from __future__ import annotations
 

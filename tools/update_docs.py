@@ -17,8 +17,7 @@ from benchmarks.robustness import summary  # noqa: E402
 
 def main(measured: Path) -> None:
     outcomes = summary.load()
-    made = summary.tables(outcomes)
-    tables = {"in brief": summary.in_brief(outcomes), **made, "fits": f"{len(outcomes):,} fits"}
+    tables = {**summary.tables(outcomes), "fits": f"{len(outcomes):,} fits"}
     if measured.is_dir():
         tables |= {path.stem: path.read_text().strip() for path in sorted(measured.glob("*.md"))}
     for document in sorted((ROOT / "docs").glob("*.md")):

@@ -1,1 +1,1 @@
-"""Which scheme, basis, start and batch size hold on which data: a study over their whole product."""
+"""How often the posterior is right: the defaults and products of Gaussians, over data, scalings and losses."""

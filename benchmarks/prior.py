@@ -1,0 +1,148 @@
+"""The prior variance that is found: loops, units, separable data, losses that are no likelihoods, and streams."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import log_loss
+
+from benchmarks import problems
+from benchmarks.calibration import held_out
+from benchmarks.problems import LARGE, REAL, SIMULATED, FloatArray, Problem
+from benchmarks.timing import Row, markdown
+from cavity import EPClassifier
+
+FIXED = 25.0
+GRID = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+CHUNKS = (10, 100, 1000)
+QUICK_ROWS = 1000
+# Loops against those of a fixed variance; standard deviations by which other units may change the posterior; the
+# linear predictor of an average row on separable data; and by how much held-out losses may exceed those of variance 25.
+MOST_LOOPS, SAME, MOST_SPREAD, HARM = 2.0, 0.02, 1e4, 0.01
+HARM_HEADER = ("data", "loss", "found", "log loss", "log loss, 25", "log loss, best of a grid", "error", "error, 25")
+STREAM_HEADER = (
+    "data",
+    "rows per call",
+    "log loss",
+    "log loss of fit",
+    "variance found, by fit",
+    "deviations to fit's",
+)
+
+
+def measure(quick: bool) -> tuple[list[Row], dict[str, str]]:
+    """All bars, and the tables behind them."""
+    small = [name for name in (*REAL, *SIMULATED) if name not in LARGE]
+    chosen = [problems.problem(name) for name in (small[:2] if quick else small)]
+    rows = [loops(chosen), units(chosen), *separable()]
+    harm_rows, harm_cells = harm([_some(name, quick) for name in REAL])
+    stream_cells = [line for name in (*LARGE, "breast_cancer") for line in streams(_some(name, quick))]
+    tables = {
+        "prior-harm": markdown(HARM_HEADER, harm_cells),
+        "prior-streams": markdown(STREAM_HEADER, stream_cells),
+    }
+    return [*rows, *harm_rows], tables
+
+
+def _some(name: str, quick: bool) -> Problem:
+    data = problems.problem(name)
+    return data._replace(X=data.X[:QUICK_ROWS], y=data.y[:QUICK_ROWS]) if quick else data
+
+
+def fitted(loss: str, X: FloatArray, y: FloatArray, **options: Any) -> EPClassifier:
+    """Fit without warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return EPClassifier(loss, **options).fit(X, y)
+
+
+def loops(chosen: list[Problem]) -> Row:
+    """Loops with the variance to be found, against those with the one that was found."""
+    ratios = {}
+    for data in chosen:
+        for loss in ("logistic", "hinge"):
+            free = fitted(loss, data.X, data.y)
+            fixed = fitted(loss, data.X, data.y, prior_variance=free.prior_variance_)
+            ratios[f"{data.name}, {loss}: {free.n_iter_} to {fixed.n_iter_}"] = free.n_iter_ / fixed.n_iter_
+    worst = max(ratios, key=lambda title: ratios[title])
+    found = f"at most {ratios[worst]:.1f} x ({worst}), {np.mean(list(ratios.values())):.2f} x on average"
+    return Row(
+        "loops with the variance to be found", found, "at most twice those of a fixed one", ratios[worst] <= MOST_LOOPS
+    )
+
+
+def units(chosen: list[Problem]) -> Row:
+    """All columns times a constant."""
+    worst = 0.0
+    for data in chosen:
+        one = fitted("logistic", data.X, data.y)
+        for factor in (1e-3, 1e3):
+            other = fitted("logistic", factor * data.X, data.y)
+            apart = np.abs(factor * other.coef_ - one.coef_) / one.coef_std_
+            worst = max(
+                worst, float(np.max(apart)), float(np.max(np.abs(factor * other.coef_std_ / one.coef_std_ - 1.0)))
+            )
+    return Row("all columns times 1000 or 0.001", f"{worst:.2g} sd", f"at most {SAME:g} sd", worst <= SAME)
+
+
+def separable() -> list[Row]:
+    """Standard deviation of the predictor of an average row under the prior found, as separable data grow."""
+    rows = []
+    for loss in ("logistic", "hinge", "quasi01"):
+        spreads = []
+        for n in (20, 200, 2000):
+            rng = np.random.default_rng(n)
+            X = rng.standard_normal((n, 5))
+            model = fitted(loss, X, np.where(X[:, 0] + 0.5 * X[:, 1] > 0.0, 1.0, -1.0))
+            spreads.append(float(np.sqrt(model.prior_variance_ * X.shape[1])))
+        found = f"{spreads[0]:.3g}, {spreads[1]:.3g}, {spreads[2]:.3g} with 20, 200, 2000 rows"
+        title = f"separable data, {loss}: spread of the predictor under the prior"
+        rows.append(Row(title, found, f"bounded, at most {MOST_SPREAD:g}", max(spreads) <= MOST_SPREAD))
+    return rows
+
+
+def harm(chosen: list[Problem]) -> tuple[list[Row], list[tuple[str, ...]]]:
+    """Held-out losses with the variance found, with 25, and with the best of a grid by held-out log loss."""
+    rows, cells = [], []
+    for loss in ("logistic", "hinge", "quasi01"):
+        worse = []
+        for data in chosen:
+            if loss == "quasi01" and data.name in LARGE:
+                continue
+            free = held_out(data, partial(EPClassifier, loss))
+            fixed = held_out(data, partial(EPClassifier, loss, prior_variance=FIXED))
+            grid = GRID if data.name not in LARGE else GRID[::2]
+            best = min(held_out(data, partial(EPClassifier, loss, prior_variance=v)).log_loss for v in grid)
+            found = fitted(loss, data.X, data.y).prior_variance_
+            worse.append(free.log_loss / fixed.log_loss - 1.0)
+            losses = (f"{free.log_loss:.4f}", f"{fixed.log_loss:.4f}", f"{best:.4f}")
+            errors = (f"{1.0 - free.accuracy:.4f}", f"{1.0 - fixed.accuracy:.4f}")
+            cells.append((data.title, loss, f"{found:.3g}", *losses, *errors))
+        told = f"{100.0 * min(worse):+.1f} to {100.0 * max(worse):+.1f} %"
+        rows.append(
+            Row(f"{loss}: held-out log loss against variance 25", told, "at most 1 % worse", max(worse) <= HARM)
+        )
+    return rows, cells
+
+
+def streams(data: Problem) -> list[tuple[str, ...]]:
+    """One pass in calls of some rows, against a fit to the same rows: held-out log loss, and deviations."""
+    cut = int(0.8 * data.y.size)
+    X, y, rest, labels = data.X[:cut], data.y[:cut], data.X[cut:], data.y[cut:]
+    whole, lines = fitted("logistic", X, y), []
+    reference = log_loss(labels, whole.predict_proba(rest), labels=whole.classes_)
+    for chunk in CHUNKS:
+        if chunk > cut:
+            continue
+        model = EPClassifier()
+        for i in range(0, cut, chunk):
+            model.partial_fit(X[i : i + chunk], y[i : i + chunk], classes=[-1.0, 1.0])
+        found = log_loss(labels, model.predict_proba(rest), labels=whole.classes_)
+        ratios = model.coef_std_ / whole.coef_std_
+        spread = f"{np.min(ratios):.2f}, {np.median(ratios):.2f}, {np.max(ratios):.2f}"
+        variances = f"{model.prior_variance_:.3g}, {whole.prior_variance_:.3g}"
+        lines.append((data.title, f"{chunk}", f"{found:.5f}", f"{reference:.5f}", variances, spread))
+    return lines
