@@ -45,8 +45,8 @@ TABLES = {"levels of 74 negative rows, and two more": _levels, "4 x 6 levels, 1,
 
 def fit(loss: str, X: FloatArray, y: FloatArray, weights: FloatArray, merged: bool) -> tuple[FloatArray, FloatArray]:
     """Mean and covariance: damped EP over all distinct rows at once."""
-    sites = RowSites.start(y.size, STEP)
-    power = weights if merged else np.ones_like(weights)
+    sites = RowSites.start(y.size)
+    power = 1.0 if merged else 1.0 / weights
     for _ in range(LOOPS):
         covariance = np.linalg.inv(X.T @ (sites.precision[:, None] * X) + np.eye(X.shape[1]) / PRIOR_VARIANCE)
         mean = covariance @ (X.T @ sites.shift)
