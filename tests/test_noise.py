@@ -281,3 +281,9 @@ def test_counts_have_no_scale():
         estimate_scale(Poisson(), np.ones(2), np.ones(2))
     with pytest.raises(ValueError, match=r"must have a field `scale` .* got Poisson"):
         with_scale(Poisson(), 2.0)
+
+
+@pytest.mark.parametrize("loss", REALS, ids=repr)
+def test_residuals_beyond_all_numbers_have_an_infinite_scale(loss):
+    with np.errstate(over="ignore"):
+        assert estimate_scale(loss, [1e200, -1e300], [1e300, 1.0]) > 1e100

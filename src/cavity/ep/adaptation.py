@@ -121,6 +121,8 @@ class Adaptive:
         before = float(loss.scale)  # type: ignore[attr-defined]
         floor = LEAST_NOISE * (_spread(targets, weights) or 1.0)
         found = estimate_scale(loss, targets - sites.mean, sites.variance, weights, beta=self.beta, floor=floor)
+        if not np.isfinite(found):
+            return loss
         new = min(max(found, before / _LARGEST_FACTOR), before * _LARGEST_FACTOR)
         return loss if abs(np.log(new / before)) < _NO_CHANGE else with_scale(loss, new)
 

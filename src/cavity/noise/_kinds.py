@@ -100,8 +100,8 @@ class GaussianWithTails:
 
     def likeliest_scale(self, residuals: FloatArray, std: FloatArray, weights: FloatArray | None) -> float:
         k, spread = self.threshold, float(np.sqrt(np.average(residuals**2 + std**2, weights=weights)))
-        if spread == 0.0:
-            return 0.0
+        if spread == 0.0 or not np.isfinite(spread):
+            return spread
         r, t = residuals / spread, std / spread
         size = float(np.average(_mean_above(r, t) + _mean_above(-r, t), weights=weights))
 

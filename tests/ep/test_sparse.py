@@ -1,0 +1,80 @@
+"""The working posterior with a sparse precision is that of the dense one, step by step."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from cavity import FactorialGaussian
+from cavity.ep.dense import DenseWork
+from cavity.ep.rows import Rows
+from cavity.ep.sparse import SparseWork
+from cavity.gaussians import analyse
+
+
+def pair(n=120, levels=8, seed=0):
+    """Two crossed factors and a constant column, as dense and as sparse work."""
+    rng = np.random.default_rng(seed)
+    X = np.zeros((n, 2 * levels))
+    X[np.arange(n), rng.integers(levels, size=n)] = rng.normal(size=n)
+    X[np.arange(n), levels + rng.integers(levels, size=n)] = 1.0
+    rows = Rows.arrange(sparse.csr_array(X), np.ones((1, n)), None, True)
+    prior = FactorialGaussian.from_moments(rng.normal(size=2 * levels + 1), rng.uniform(0.5, 3.0, 2 * levels + 1))
+    matrix = rows.matrix()
+    return DenseWork(rows, prior), SparseWork(rows, matrix, analyse(matrix), prior), rng
+
+
+def assert_same(dense, found, part):
+    np.testing.assert_allclose(found.mean, dense.mean, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(found.variance(), dense.variance(), rtol=1e-8)
+    for one, other in zip(found.predictors(part), dense.predictors(part), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-10)
+
+
+def test_it_does_what_the_dense_work_does():
+    dense, found, rng = pair()
+    n = dense.rows.shape[0]
+    whole = slice(0, n)
+    assert_same(dense, found, whole)
+    for part in (slice(0, n // 2), slice(n // 2, n), whole):
+        size = part.stop - part.start
+        t, r = rng.uniform(-0.01, 1.0, size), rng.normal(size=size)
+        for work in (dense, found):
+            work.predictors(part)
+            assert work.add(part, t, r, 1e12) == 1.0
+        assert_same(dense, found, whole)
+    for work in (dense, found):
+        assert work.scale(0.7)
+        assert work.set_prior(FactorialGaussian.from_moments(np.zeros(17), 3.0))
+    assert_same(dense, found, whole)
+    a, b = dense.knowledge(0.3), found.knowledge(0.3)
+    upper = b.information.toarray()
+    np.testing.assert_allclose(upper + np.triu(upper, 1).T, a.information, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(b.shift, a.shift, rtol=1e-8, atol=1e-9)
+    prior = dense.prior
+    np.testing.assert_allclose(b.posterior(prior).log_mass, a.posterior(prior).log_mass, rtol=1e-8)
+
+
+def test_what_would_be_improper_changes_nothing():
+    dense, found, _ = pair()
+    n = dense.rows.shape[0]
+    part = slice(0, n)
+    found.predictors(part)
+    for precisions, shifts in (
+        (np.full(n, -50.0), np.zeros(n)),
+        (np.full(n, np.nan), np.zeros(n)),
+        (np.zeros(n), np.full(n, np.inf)),
+    ):
+        assert found.add(part, precisions, shifts, 1e12) < 1.0
+        assert_same(dense, found, part)
+    share = found.add(part, np.zeros(n), np.full(n, 100.0), 1.0)
+    assert 0.0 < share < 1.0
+    assert_same(dense, found, part)
+
+
+def test_blocks_cover_all_rows_once():
+    _, found, _ = pair(n=700)
+    n = found.rows.shape[0]
+    for first in (True, False):
+        covered = np.concatenate([np.arange(p.start, p.stop) for p in found.parts(first)])
+        np.testing.assert_array_equal(covered, np.arange(n))
