@@ -356,9 +356,10 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         return None if len(self.posterior_) == 1 else [str(c) for c in self.classes_]
 
     def _check_own_state(self) -> None:
-        count = np.size(self.classes_)
-        if np.ndim(self.classes_) != 1 or count < 2 or len(self._knowledge) != (1 if count == 2 else count):
-            raise ValueError("the model is not consistent: its classes do not fit its posteriors")
+        classes = vars(self).get("classes_")
+        count = classes.size if isinstance(classes, np.ndarray) and classes.ndim == 1 else 0
+        if count < 2 or len(self._knowledge) != (1 if count == 2 else count) or self._loss.targets != "signs":
+            raise ValueError("the model is not consistent: its classes do not fit its posteriors and its loss")
 
     def _check_mergeable(self, other: Self) -> None:
         super()._check_mergeable(other)

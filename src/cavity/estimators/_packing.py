@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from cavity._checks import as_float
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Knowledge, SparseKnowledge
 from cavity.estimators._plan import Plan
 from cavity.estimators._totals import Totals
@@ -16,6 +17,7 @@ from cavity.factors import canonical
 from cavity.gaussian import FactorialGaussian
 from cavity.result import Refusal, Status, Trace
 
+_NEEDED = ("_priors", "_totals", "_loss", "_fitted_beta", "_intercept", "plan_", "status_", "trace_", "n_iter_")
 _COVARIANCES = {"full": DenseKnowledge, "sparse": SparseKnowledge, "diagonal": DiagonalKnowledge}
 
 
@@ -58,6 +60,8 @@ def check_state(model: Any) -> None:
     """Raise `ValueError` unless the parts of a model fit together: shapes, kinds, finite numbers, proper posteriors."""
     if "_knowledge" not in vars(model):
         return
+    missing = [name for name in _NEEDED if name not in vars(model)]
+    _need(not missing, f"it has no {', '.join(missing)}")
     features, intercept = vars(model).get("n_features_in_"), vars(model).get("_intercept")
     _need(isinstance(features, int) and features >= 1, f"n_features_in_ is {features!r}")
     _need(isinstance(intercept, bool), f"_intercept is {intercept!r}")
@@ -69,12 +73,24 @@ def check_state(model: Any) -> None:
         _need(prior.dim == columns and prior.is_proper, "a prior does not fit the columns")
         _check_knowledge(known, columns)
     _need(all(np.isfinite(getattr(model._totals, n)) for n in Totals.__slots__), "the totals are not finite")
+    _need(isinstance(model.status_, Status), f"status_ is {model.status_!r}")
+    _need(0.0 < as_float(model._fitted_beta) < np.inf, f"the power of its factors is {model._fitted_beta!r}")
+    _check_loss(model._loss)
     names = vars(model).get("feature_names_in_")
     _need(names is None or np.shape(names) == (features,), "feature_names_in_ does not fit the columns")
     for posterior in model.posterior_:
         finite = np.all(np.isfinite(posterior.mean)) and np.all(np.isfinite(posterior.variance))
         _need(bool(finite) and np.isfinite(posterior.log_mass), "a posterior is not finite")
     model._check_own_state()
+
+
+def _check_loss(loss: Any) -> None:
+    """Look for what is asked of a loss; of one that is a tuple the fields are numbers."""
+    offers = all(callable(getattr(loss, name, None)) for name in ("value", "derivatives"))
+    _need(offers and getattr(loss, "targets", None) in ("signs", "reals", "counts"), f"its loss is {loss!r}")
+    if isinstance(loss, tuple):
+        _need(all(np.isfinite(as_float(field)) for field in loss), f"its loss is {loss!r}")
+    _need(as_float(getattr(loss, "scale", 1.0)) > 0.0, f"its loss is {loss!r}")
 
 
 def _check_knowledge(known: Knowledge, columns: int) -> None:

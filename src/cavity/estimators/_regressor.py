@@ -10,7 +10,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from cavity import losses
-from cavity._checks import flag, number_between, one_of, shown
+from cavity._checks import as_float, flag, number_between, one_of, shown
 from cavity.estimators._base import checked_share, checked_weights
 from cavity.estimators._design import rows_of_weight
 from cavity.estimators._parameters import LARGEST_TARGET, Parameters, moderate_number
@@ -316,9 +316,13 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
         return labels, means, stds
 
     def _check_own_state(self) -> None:
-        numbers = (self.y_offset_, self.y_scale_, *self._scales)
-        if len(self._knowledge) != 1 or not np.all(np.isfinite(numbers)) or not self.y_scale_ > 0.0:
+        scales = vars(self).get("_scales")
+        sums = scales if isinstance(scales, list | tuple) and len(scales) == 2 else (np.nan,)
+        offset, unit, *sums = (as_float(n) for n in (vars(self).get("y_offset_"), vars(self).get("y_scale_"), *sums))
+        if not (np.isfinite(offset) and 0.0 < unit < np.inf and np.all(np.isfinite(sums))):
             raise ValueError("the model is not consistent: its normalisation is not finite")
+        if len(self._knowledge) != 1 or self._loss.targets not in ("reals", "counts"):
+            raise ValueError("the model is not consistent: its loss is not one of a regression, or it has no posterior")
 
 
 def _levels(quantile: Any) -> FloatArray:
