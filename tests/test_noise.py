@@ -287,3 +287,8 @@ def test_counts_have_no_scale():
 def test_residuals_beyond_all_numbers_have_an_infinite_scale(loss):
     with np.errstate(over="ignore"):
         assert estimate_scale(loss, [1e200, -1e300], [1e300, 1.0]) > 1e100
+
+
+@pytest.mark.parametrize("loss", [Squared(1e200), Absolute(1e200), Quantile(0.1, 1e200)], ids=repr)
+def test_the_deviation_of_enormous_noise_is_a_number(loss):
+    assert np.all(np.isfinite(predictive_std(loss, [0.0], [1.0])))

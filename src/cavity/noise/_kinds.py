@@ -40,7 +40,7 @@ class Gaussian:
         return np.full(targets.shape, np.log(self.scale * np.sqrt(2.0 * np.pi)))
 
     def std(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
-        return np.sqrt(variance + self.scale**2)
+        return np.hypot(np.sqrt(variance), self.scale)
 
     def quantile(self, mean: FloatArray, variance: FloatArray, q: FloatArray) -> FloatArray:
         return np.asarray(mean + self.std(mean, variance) * ndtri(q))
@@ -65,7 +65,8 @@ class AsymmetricLaplace:
 
     def std(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         q = self.share
-        return np.sqrt(variance + (self.scale / (q * (1.0 - q))) ** 2 * (1.0 - 2.0 * q + 2.0 * q * q))
+        reach = self.scale / (q * (1.0 - q))
+        return np.hypot(np.sqrt(variance), reach * np.sqrt(1.0 - 2.0 * q + 2.0 * q * q))
 
     def quantile(self, mean: FloatArray, variance: FloatArray, q: FloatArray) -> FloatArray:
         center = self.scale * (1.0 - 2.0 * self.share) / (self.share * (1.0 - self.share))
