@@ -104,7 +104,7 @@ class Beyond:
 def test_visits_outside_the_batches_are_refused(visits):
     X, y = problem()
     factors = LinearFactor.batches(Logistic(), X, y, 5)
-    with pytest.raises(ValueError, match="visits must"):
+    with pytest.raises(ValueError, match="order must hold"):
         run(factors, Beyond(visits))
     run(factors, Given((2, 0)))
 
