@@ -169,7 +169,7 @@ def test_shuffling_follows_the_seed_and_full_covariances_need_none():
 
 def test_a_fit_that_does_not_settle_warns_and_says_what_to_do():
     X, y = cancer()
-    with pytest.warns(ConvergenceWarning, match="not settled in the loops allowed") as record:
+    with pytest.warns(ConvergenceWarning, match="not converged in the loops allowed") as record:
         model = classifier(max_iter=2, tol=0.0).fit(X, y)
     assert record[0].filename == __file__
     assert model.status_ is Status.MAX_LOOPS
