@@ -66,7 +66,7 @@ class AsymmetricLaplace:
     def std(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         q = self.share
         reach = self.scale / (q * (1.0 - q))
-        return np.hypot(np.sqrt(variance), reach * np.sqrt(1.0 - 2.0 * q + 2.0 * q * q))
+        return np.asarray(np.hypot(np.sqrt(variance), reach * np.sqrt(1.0 - 2.0 * q + 2.0 * q * q)))
 
     def quantile(self, mean: FloatArray, variance: FloatArray, q: FloatArray) -> FloatArray:
         center = self.scale * (1.0 - 2.0 * self.share) / (self.share * (1.0 - self.share))
