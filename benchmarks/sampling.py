@@ -1,9 +1,9 @@
-r"""Draws of the posterior of a linear model by Hamiltonian Monte Carlo, all chains at once.
+r"""Draws of the posterior of a linear model by Hamiltonian Monte Carlo or elliptical slices, all chains at once.
 
 Coordinates are those in which a Gaussian near the posterior is the standard one, :math:`\theta = m + C\psi`: there a
 few leapfrog steps give draws that hardly depend on the last. The Gaussian decides how quickly chains mix, not what they
-converge to: every proposal is accepted or refused by the true density. Steps are of random length, and the chains start
-at draws of the Gaussian.
+converge to: every proposal is accepted or refused by the true density. Where coefficients are bounded on one side only
+(a level of few rows, all of one label), paths run into a wall and need very small steps; elliptical slices take over.
 """
 
 from __future__ import annotations
@@ -15,12 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from cavity.experiments.mcmc import elliptical_slices
+
 FloatArray = NDArray[np.float64]
 
 CHAINS = 16
 # Leapfrog steps of a quarter of the period of a standard Gaussian, and the acceptance that the warm-up aims at.
 _QUARTER, _ACCEPTANCE = 0.5 * np.pi, 0.8
 _WARM_UP = 60
+# Leapfrog steps below this length are too small, and slices are taken instead: of a Gaussian so much wider, so that its
+# tails are not the lighter ones, with so many of them per draw.
+_SHORTEST, _WIDER, _THIN = 0.1, 1.1, 5
 # Draws of each chain that are made before it is asked whether they are enough, and at most.
 _ROUND, _MOST = 250, 20_000
 
@@ -33,7 +38,6 @@ class Summary:
     std: FloatArray
     skewness: FloatArray
     effective: FloatArray
-    acceptance: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,20 +75,34 @@ def sample(target: Target, mean: FloatArray, covariance: FloatArray, draws: floa
     chains = _Chains(value, gradient, rng.standard_normal((CHAINS, mean.size)), rng)
     for _ in range(_WARM_UP):
         chains.step(adapt=True)
-    kept: list[FloatArray] = []
-    chains.accepted = chains.proposed = 0.0
+    make = chains.steps if chains.length >= _SHORTEST else _Slices(value, chains.points, rng).steps
+    kept = np.empty((0, CHAINS, mean.size))
     while len(kept) < _MOST:
-        kept += [chains.step() for _ in range(_ROUND)]
-        effective = _effective(np.array(kept), C)
+        kept = np.concatenate([kept, make(_ROUND)])
+        effective = _effective(kept, C)
         if np.min(effective) >= draws:
             break
-    values = np.array(kept) @ C.T
+    values = kept @ C.T
     apart = values - np.mean(values, axis=(0, 1))
     std = np.sqrt(np.mean(apart**2, axis=(0, 1)))
-    skewness = np.mean(apart**3, axis=(0, 1)) / std**3
-    return Summary(
-        mean + np.mean(values, axis=(0, 1)), std, skewness, effective, float(chains.accepted / chains.proposed)
-    )
+    return Summary(mean + np.mean(values, axis=(0, 1)), std, np.mean(apart**3, axis=(0, 1)) / std**3, effective)
+
+
+class _Slices:
+    """Points of all chains, moved by elliptical slices."""
+
+    def __init__(self, value: Callable[[FloatArray], FloatArray], points: FloatArray, rng: np.random.Generator) -> None:
+        self.value, self.points, self.rng = value, points / _WIDER, rng
+        self.steps(_ROUND)
+
+    def steps(self, count: int) -> FloatArray:
+        """Make so many draws."""
+        kept = elliptical_slices(self._level, self.points, count, _THIN, 0, self.rng)
+        self.points = kept[-1]
+        return _WIDER * kept
+
+    def _level(self, psi: FloatArray) -> FloatArray:
+        return 0.5 * np.sum(psi**2, axis=1) - self.value(_WIDER * psi)
 
 
 class _Chains:
@@ -99,7 +117,11 @@ class _Chains:
     ) -> None:
         self.value, self.gradient, self.points, self.rng = value, gradient, points, rng
         self.height, self.slope = value(points), gradient(points)
-        self.length, self.accepted, self.proposed = 0.4, 0.0, 0.0
+        self.length = 0.4
+
+    def steps(self, count: int) -> FloatArray:
+        """Make so many draws."""
+        return np.array([self.step() for _ in range(count)])
 
     def step(self, adapt: bool = False) -> FloatArray:
         """Move every chain along a path of about a quarter of a period; return the points."""
@@ -119,7 +141,6 @@ class _Chains:
         self.points = np.where(is_taken[:, None], points, self.points)
         self.slope = np.where(is_taken[:, None], slope, self.slope)
         self.height = np.where(is_taken, height, self.height)
-        self.accepted, self.proposed = self.accepted + float(np.sum(chances)), self.proposed + chances.size
         if adapt:
             self.length = min(self.length * float(np.exp(0.2 * (np.mean(chances) - _ACCEPTANCE))), 1.0)
         return self.points
