@@ -179,7 +179,7 @@ def test_a_fit_that_does_not_settle_warns_and_says_what_to_do():
 
 def test_one_class_of_three_that_does_not_settle_is_enough():
     X, y = three_classes()
-    with pytest.warns(ConvergenceWarning, match="not settled"):
+    with pytest.warns(ConvergenceWarning, match="not converged"):
         model = classifier(max_iter=2, tol=1e-9).fit(X, y)
     assert model.status_ is Status.MAX_LOOPS
 
