@@ -34,9 +34,7 @@ class Status(Enum):
 
     CONVERGED = "converged: the last loop changed the posterior by less than tol"
     SINGLE_PASS = "single pass done: every factor was visited once, as asked; nothing tells of convergence"
-    MAX_LOOPS = (
-        "not converged in the loops allowed: raise max_iter in an estimator; raise loops or try damping=0.5 in cavity.fit"
-    )
+    MAX_LOOPS = "not converged in the loops allowed: raise loops (max_iter in an estimator), or damp with damping=0.5"
     IMPROPER_CAVITY = (
         "updates were refused in the last loop because a cavity or the posterior would be improper: try "
         "damping=0.5, negative='floor', smaller mini-batches or a narrower prior; result.trace names the factors"
