@@ -19,7 +19,7 @@ arithmetic: $(STAMP)
 	$(BIN)/python tools/arithmetic.py $(TESTS)
 
 reproduce: $(STAMP)
-	$(BIN)/cavity reproduce --out $(OUT)
+	$(BIN)/python -m paper --out $(OUT)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks --out bench-results

@@ -24,7 +24,7 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from cavity import EPClassifier, EPRegressor, FactorError
-from cavity.gaussian import ImproperError
+from cavity.gaussians.factorial import ImproperError
 
 CHUNK, SECONDS = 200, 20
 ALLOWED = (ValueError, NotFittedError, ImproperError, FactorError)

@@ -12,8 +12,8 @@ import numpy as np
 import cavity
 from benchmarks.timing import Row, markdown
 from cavity import datasets
-from cavity.experiments import solvers
-from cavity.experiments.problems import LARGE, LOSSES, PRIOR_VARIANCE, SMALL
+from paper import solvers
+from paper.problems import LARGE, LOSSES, PRIOR_VARIANCE, SMALL
 
 SCALES = ("norm", "std")
 # How far above a minimum we may end, as a share.

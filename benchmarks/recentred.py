@@ -12,8 +12,8 @@ import cavity
 from benchmarks.speed import one_pass
 from benchmarks.timing import Row, at_most, best_times
 from cavity import datasets
-from cavity.experiments import minima, solvers
-from cavity.experiments.problems import LOSS_TITLES, LOSSES, PRIOR_VARIANCE, SMALL, TITLES
+from paper import minima, solvers
+from paper.problems import LOSS_TITLES, LOSSES, PRIOR_VARIANCE, SMALL, TITLES
 
 BATCH, LOOPS = 10, 15
 WITHIN = 0.01

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from cavity.experiments.mcmc import elliptical_slices
+from paper.mcmc import elliptical_slices
 
 FloatArray = NDArray[np.float64]
 

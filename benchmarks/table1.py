@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from benchmarks.timing import markdown
-from cavity.experiments.problems import PAPER_SCHEMES, SCHEMES, Problem
-from cavity.experiments.table1 import PAPER_MS
-from cavity.experiments.timing import update_time
+from paper.problems import PAPER_SCHEMES, SCHEMES, Problem
+from paper.table1 import PAPER_MS
+from paper.timing import update_time
 
 
 def report(out: Path, quick: bool) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.problems import FloatArray
 from benchmarks.sampling import Target, sample
 from cavity import losses
-from cavity.ep.sites import RowSites, propose
+from cavity.ep.row_sites import RowSites, propose
 
 PRIOR_VARIANCE = 25.0
 LOOPS, STEP = 2000, 0.2

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from cavity import CostFactor, FactorialGaussian, LinearFactor, losses
-from cavity.engine import prior_cost
-from cavity.result import Refusal, Result, Status
+from cavity.ep.factorised import prior_cost
+from cavity.ep.result import Refusal, Result, Status
 from cavity.schemes import NAMES
 
 # Rounding of a sum, against the sum of its terms' sizes.

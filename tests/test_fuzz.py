@@ -15,10 +15,10 @@ from sklearn.exceptions import ConvergenceWarning
 import cavity
 from cases import standard_prior
 from cavity import CostFactor, FactorError, FactorialGaussian, LinearFactor, losses
+from cavity.ep.result import Refusal, RunError, Status
 from cavity.estimators import EPClassifier, EPRegressor
-from cavity.gaussian import ImproperError
-from cavity.minimizing import Ending
-from cavity.result import Refusal, RunError, Status
+from cavity.gaussians.factorial import ImproperError
+from cavity.optimize import Ending
 from fuzz_cases import (
     Fenced,
     Hill,

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 from cavity import losses, quadrature, schedules, schemes
 from cavity._version import __version__
-from cavity.engine import FactorError, Update
+from cavity.ep.factorised import FactorError, Update
+from cavity.ep.fitting import fit
+from cavity.ep.result import Result, Status
 from cavity.factors import CostFactor, LinearFactor
-from cavity.fitting import fit
-from cavity.gaussian import FactorialGaussian
-from cavity.minimizing import Minimum, minimize
-from cavity.result import Result, Status
+from cavity.gaussians.factorial import FactorialGaussian
+from cavity.optimize import Minimum, minimize
 
 if TYPE_CHECKING:
     from cavity import datasets, ep

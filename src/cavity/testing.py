@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.factors import CostFactor, Factor, LinearFactor
-from cavity.gaussian import FactorialGaussian
+from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Logistic, Loss
 from cavity.schemes._protocol import Scheme
 

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from cavity import FactorialGaussian
 from cavity.ep.adaptation import LEAST_NOISE, Adaptive, revised_variance, typical_variance
-from cavity.ep.sites import RowSites
+from cavity.ep.row_sites import RowSites
 from cavity.losses import Logistic, Squared
 
 

@@ -12,11 +12,11 @@ from cavity import FactorialGaussian, LinearFactor, Status
 from cavity.ep import fit_blocks
 from cavity.ep.blocks import Options, run
 from cavity.ep.dense import DenseWork
-from cavity.ep.rows import Rows
+from cavity.ep.result import Refusal
 from cavity.ep.sparse import SparseWork
+from cavity.factors.arranged import Rows
 from cavity.gaussians import analyse
 from cavity.losses import Absolute, Hinge, Huber, Logistic, Poisson, Quantile, QuasiZeroOne, Squared
-from cavity.result import Refusal
 
 CONVEX = [
     Logistic(),

@@ -8,8 +8,8 @@ import pytest
 from cavity import FactorialGaussian
 from cavity.ep.dense import DenseWork, doubling_parts, equal_parts
 from cavity.ep.knowledge import DenseKnowledge
-from cavity.ep.rows import Rows
-from cavity.gaussian import ImproperError
+from cavity.factors.arranged import Rows
+from cavity.gaussians.factorial import ImproperError
 
 FAR = 1e12
 

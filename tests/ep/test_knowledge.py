@@ -8,7 +8,7 @@ from scipy import sparse
 
 from cavity import FactorialGaussian
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, SparseKnowledge
-from cavity.gaussian import ImproperError
+from cavity.gaussians.factorial import ImproperError
 
 PRIOR = FactorialGaussian.from_moments([0.1, -0.2, 0.3], [1.0, 2.0, 0.5])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from oracle import tilted_moments
 
-from cavity.ep.sites import RowSites, log_scale, propose
+from cavity.ep.row_sites import RowSites, log_scale, propose
 from cavity.losses import Hinge, Logistic, Squared
 from cavity.tilting import tilts
 

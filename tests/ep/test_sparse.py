@@ -7,8 +7,8 @@ from scipy import sparse
 
 from cavity import FactorialGaussian
 from cavity.ep.dense import DenseWork
-from cavity.ep.rows import Rows
 from cavity.ep.sparse import SparseWork
+from cavity.factors.arranged import Rows
 from cavity.gaussians import analyse
 
 

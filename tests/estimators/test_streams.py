@@ -12,11 +12,12 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import EPClassifier, EPRegressor, Status
-from cavity.ep import adaptation, blocks, sites
+from cavity.ep import adaptation, blocks
+from cavity.ep import row_sites as sites
 from cavity.ep.dense import DenseWork
+from cavity.ep.stream import Stream
 from cavity.estimators import _base, _streams
 from cavity.losses import Logistic
-from cavity.stream import Stream
 
 CLASSES = np.arange(6)
 KINDS = {"full": {}, "product": {"covariance": "diagonal", "scheme": "la"}}

@@ -1,6 +1,6 @@
-"""Expectation propagation by blocks of rows, with all correlations, for linear models."""
+"""Expectation propagation: the loop, its backends, and what comes out."""
 
+from cavity.ep.block_fit import fit_blocks
 from cavity.ep.blocks import Outcome
-from cavity.ep.fit import fit_blocks
 
 __all__ = ["Outcome", "fit_blocks"]

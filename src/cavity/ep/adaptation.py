@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cavity.ep.sites import RowSites
-from cavity.gaussian import FactorialGaussian
+from cavity.ep.row_sites import RowSites
+from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 from cavity.noise import estimate_scale, with_scale
 

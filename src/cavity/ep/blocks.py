@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.ep.knowledge import Gaussian, Knowledge
-from cavity.ep.rows import Rows
-from cavity.ep.sites import RowSites, log_scale, propose
-from cavity.gaussian import FactorialGaussian
+from cavity.ep.result import Ledger, Refusal, Status, Trace
+from cavity.ep.row_sites import RowSites, log_scale, propose
+from cavity.factors.arranged import Rows
+from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
-from cavity.result import Ledger, Refusal, Status, Trace
 
 FloatArray = NDArray[np.float64]
 

@@ -17,8 +17,8 @@ from scipy.linalg.blas import dgemv, dsyrk, dtrsm
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from cavity.ep.knowledge import DenseKnowledge
-from cavity.ep.rows import Rows
-from cavity.gaussian import FactorialGaussian, ImproperError
+from cavity.factors.arranged import Rows
+from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 
 FloatArray = NDArray[np.float64]
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
-from cavity.correlated import CorrelatedGaussian
-from cavity.gaussian import FactorialGaussian, ImproperError
 from cavity.gaussians import SparseGaussian, SparsePrecision
+from cavity.gaussians.dense import CorrelatedGaussian
+from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 
 FloatArray = NDArray[np.float64]
 

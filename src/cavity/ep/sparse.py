@@ -15,9 +15,9 @@ from scipy.linalg import LinAlgError
 
 from cavity.ep.dense import doubling_parts, equal_parts, share_within
 from cavity.ep.knowledge import SparseKnowledge
-from cavity.ep.rows import Rows
-from cavity.gaussian import FactorialGaussian
+from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis, SparsePrecision, factorise
+from cavity.gaussians.factorial import FactorialGaussian
 
 FloatArray = NDArray[np.float64]
 

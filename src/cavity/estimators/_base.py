@@ -18,7 +18,7 @@ from cavity._checks import as_float, shown
 from cavity.ep.adaptation import Adaptive, revised_variance
 from cavity.ep.blocks import Outcome
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Knowledge
-from cavity.ep.rows import Rows, dense_rows
+from cavity.ep.result import Ledger, Refusal, Trace
 from cavity.estimators._design import with_intercept
 from cavity.estimators._parameters import LARGEST_ENTRY, LARGEST_WEIGHT, Parameters
 from cavity.estimators._plan import Plan, plan_fit, plan_stream
@@ -27,9 +27,9 @@ from cavity.estimators._runs import add_rows, run_blocks, run_product
 from cavity.estimators._streams import ProductStreams, one_row
 from cavity.estimators._totals import Totals
 from cavity.factors import canonical
-from cavity.gaussian import FactorialGaussian
+from cavity.factors.arranged import Rows, dense_rows
+from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
-from cavity.result import Ledger, Refusal, Trace
 
 FloatArray = NDArray[np.float64]
 

@@ -11,11 +11,11 @@ from scipy import sparse
 
 from cavity._checks import as_float
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Knowledge, SparseKnowledge
+from cavity.ep.result import Refusal, Status, Trace
 from cavity.estimators._plan import Plan
 from cavity.estimators._totals import Totals
 from cavity.factors import canonical
-from cavity.gaussian import FactorialGaussian
-from cavity.result import Refusal, Status, Trace
+from cavity.gaussians.factorial import FactorialGaussian
 
 _NEEDED = ("_priors", "_totals", "_loss", "_fitted_beta", "_intercept", "plan_", "status_", "trace_", "n_iter_")
 _COVARIANCES = {"full": DenseKnowledge, "sparse": SparseKnowledge, "diagonal": DiagonalKnowledge}

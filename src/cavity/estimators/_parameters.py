@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cavity import schemes
 from cavity._checks import as_float, flag, nonnegative_number, one_of, shown, whole_number
-from cavity.gaussian import FactorialGaussian
+from cavity.gaussians.factorial import FactorialGaussian
 from cavity.schemes._protocol import Scheme
 
 FloatArray = NDArray[np.float64]

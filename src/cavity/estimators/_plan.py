@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from cavity.ep.rows import Rows
+from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis, analyse
 
 # Columns up to which a whole covariance is kept: 200 MB for each copy of the matrix.

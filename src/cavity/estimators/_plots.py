@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from cavity.result import Trace
+from cavity.ep.result import Trace
 
 FloatArray = NDArray[np.float64]
 

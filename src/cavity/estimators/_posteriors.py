@@ -14,15 +14,15 @@ from sklearn.utils import Tags, check_random_state
 
 from cavity._checks import number_between, whole_number
 from cavity.ep.knowledge import Gaussian, Knowledge
+from cavity.ep.result import Status
 from cavity.estimators._design import squared, with_intercept
 from cavity.estimators._packing import check_state, packed, unpacked
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import WIDEST_COVARIANCE, Plan
 from cavity.estimators._table import coefficient_table
 from cavity.estimators._totals import Totals
-from cavity.gaussian import FactorialGaussian, ImproperError
+from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 from cavity.losses import Loss
-from cavity.result import Status
 
 FloatArray = NDArray[np.float64]
 

@@ -14,16 +14,16 @@ from cavity.ep.adaptation import Adaptive, revised_variance
 from cavity.ep.blocks import Options, Outcome, Work, run
 from cavity.ep.dense import DenseWork
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge
-from cavity.ep.rows import Rows
-from cavity.ep.sites import RowSites
+from cavity.ep.row_sites import RowSites
 from cavity.ep.sparse import SparseWork
 from cavity.estimators._design import squared
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._progress import LoopReport
 from cavity.estimators._threads import threads_for
 from cavity.factors import LinearBatches
-from cavity.gaussian import FactorialGaussian
+from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis
+from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 from cavity.schemes import ExactProjection
 
@@ -103,7 +103,7 @@ def _one_product(
     factors: LinearBatches, prior: FactorialGaussian, parameters: Parameters, adaptation: Adaptive, seed: int
 ) -> Outcome:
     """Fit, prior variance and noise scale take turns until variance and scale stand."""
-    fitting = import_module("cavity.fitting")  # compiled loops are imported when a product of Gaussians is fitted
+    fitting = import_module("cavity.ep.fitting")  # compiled loops are imported when a product of Gaussians is fitted
     p, rounds = parameters, 1 if adaptation.free is None and not adaptation.scale else _ROUNDS
     sites = "none" if p.max_iter == 1 else "own"
     settings = fitting.make_settings(

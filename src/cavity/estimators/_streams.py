@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.correlated import CorrelatedGaussian
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge
-from cavity.ep.sites import RowSites, log_scale, propose
+from cavity.ep.result import Refusal
+from cavity.ep.row_sites import RowSites, log_scale, propose
 from cavity.estimators._parameters import Parameters
-from cavity.gaussian import FactorialGaussian
+from cavity.gaussians.dense import CorrelatedGaussian
+from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
-from cavity.result import Refusal
 
 FloatArray = NDArray[np.float64]
 
@@ -65,7 +65,7 @@ class ProductStreams:
         self, loss: Loss, parameters: Parameters, posteriors: Sequence[Any], priors: Sequence[FactorialGaussian]
     ) -> None:
         # Numba is imported when a product of Gaussians is streamed.
-        fitting, linear, stream = (import_module(f"cavity.{name}") for name in ("fitting", "linear", "stream"))
+        fitting, linear, stream = (import_module(f"cavity.ep.{name}") for name in ("fitting", "compiled", "stream"))
         beta = parameters.beta
         settings = fitting.make_settings(1, "none", beta, 1.0, 1.0, "cyclic", 0, "keep", 0.0, count=1)
         reason = linear.why_not(loss, parameters.scheme, settings)

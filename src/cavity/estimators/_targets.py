@@ -15,7 +15,7 @@ from cavity.estimators._base import LinearEP
 from cavity.estimators._parameters import LARGEST_TARGET, Parameters
 from cavity.estimators._posteriors import pooled_prior
 from cavity.estimators._totals import Totals, coarse
-from cavity.gaussian import FactorialGaussian
+from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 from cavity.noise import estimate_scale, with_scale
 

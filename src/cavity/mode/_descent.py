@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy import optimize, sparse
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
-from cavity.ep.rows import dense_rows
 from cavity.factors import LinearBatches
-from cavity.gaussian import FactorialGaussian
+from cavity.factors.arranged import dense_rows
+from cavity.gaussians.factorial import FactorialGaussian
 from cavity.mode._curves import Curve
 
 FloatArray = NDArray[np.float64]

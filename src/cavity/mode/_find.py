@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.factors import LinearBatches
-from cavity.gaussian import FactorialGaussian
+from cavity.gaussians.factorial import FactorialGaussian
 from cavity.mode._curves import Plain, smoothed
 from cavity.mode._descent import Descent, Problem, State, descend, state_at
 

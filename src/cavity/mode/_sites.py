@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity.factors import LinearBatches
-from cavity.gaussian import FactorialGaussian
+from cavity.gaussians.factorial import FactorialGaussian
 from cavity.mode._find import Mode
 
 FloatArray = NDArray[np.float64]

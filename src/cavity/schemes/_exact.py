@@ -12,7 +12,7 @@ from scipy import sparse
 
 from cavity._checks import whole_number
 from cavity.factors import Factor, LinearFactor
-from cavity.gaussian import FactorialGaussian
+from cavity.gaussians.factorial import FactorialGaussian
 from cavity.moments import tilt
 
 FloatArray = NDArray[np.float64]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cavity._checks import one_of
 from cavity.factors import Curvature, Factor
-from cavity.gaussian import FactorialGaussian
+from cavity.gaussians.factorial import FactorialGaussian
 
 FloatArray = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from cavity._checks import one_of, positive_number, shown
 from cavity.factors import Factor, StarCosts
-from cavity.gaussian import FactorialGaussian
+from cavity.gaussians.factorial import FactorialGaussian
 from cavity.quadrature import NodeSet, Precision3, Rule, Star
 from cavity.schemes._protocol import expansion, from_standard
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cavity._checks import positive_number, whole_number
 from cavity.factors import Factor
-from cavity.gaussian import FactorialGaussian
+from cavity.gaussians.factorial import FactorialGaussian
 from cavity.schemes._protocol import expansion
 
 FloatArray = NDArray[np.float64]

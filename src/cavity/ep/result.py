@@ -1,0 +1,229 @@
+"""What a run returns: posterior, status in words, and the trace of what was refused."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from importlib import import_module
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.gaussians.factorial import FactorialGaussian
+
+FloatArray = NDArray[np.float64]
+
+
+class Refusal(Enum):
+    """Why an update was refused; the state stayed as it was."""
+
+    IMPROPER_CAVITY = "the cavity is improper"
+    NONFINITE = "the cost or its site is not finite"
+    NEGATIVE = "the site has a negative precision"
+    IMPROPER_POSTERIOR = "the posterior or the next cavity would be improper"
+    RESCALING = "sites rescaled to the new beta would make the posterior improper"
+    DIVERGED = "the last loop ended at a higher cost than the prior mean; an earlier state was kept"
+
+
+class Status(Enum):
+    """How a run ended; the value says what to do about it."""
+
+    CONVERGED = "converged: the last loop changed the posterior by less than tol"
+    SINGLE_PASS = "single pass done: every factor was visited once, as asked; nothing tells of convergence"
+    MAX_LOOPS = "not converged in the loops allowed: raise loops (max_iter in an estimator), or damp with damping=0.5"
+    IMPROPER_CAVITY = (
+        "updates were refused in the last loop because a cavity or the posterior would be improper: try "
+        "damping=0.5, negative='floor', smaller mini-batches or a narrower prior; result.trace names the factors"
+    )
+    NONFINITE = (
+        "updates were refused in the last loop because a cost or its site was not finite: look at the cost of the "
+        "factors that result.trace names, scale the data, or narrow the prior"
+    )
+    DIVERGED = (
+        "the last loop ended at a higher cost than the prior mean, and the best state before it was kept: use "
+        "scheme='exact' on linear factors, 'la' or smaller mini-batches elsewhere, or damping=0.1"
+    )
+    NEGATIVE = (
+        "updates were refused in the last loop because of negative='skip' and sites of negative precision: "
+        "use negative='keep' or negative='floor'"
+    )
+    INTERRUPTED = "a factor raised an error, and this is the state before it: mend its cost, then run again"
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the run ended as asked."""
+        return self in (Status.CONVERGED, Status.SINGLE_PASS)
+
+
+class RunError(RuntimeError):
+    """A run that did not end as asked, raised by `Result.raise_for_status`."""
+
+
+def warn_of(status: Enum, function: str, stacklevel: int = 3) -> None:
+    """Warn the caller of a function of how it ended, by the class that users of scikit-learn know."""
+    # scikit-learn is loaded when it is first needed: importing cavity stays quick.
+    category = import_module("sklearn.exceptions").ConvergenceWarning
+    warnings.warn(f"{function} ended with {status.name}: {status.value}", category, stacklevel=stacklevel)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What happened during a run.
+
+    Parameters
+    ----------
+    updates
+        Number of visits, refused ones included.
+    changes
+        For every loop the largest change of the posterior, in units of its standard deviation for the mean, and
+        of the logarithm of its precision; NaN for a single pass, which nothing follows.
+    betas
+        Inverse temperature of every loop.
+    refusals
+        How often each factor was refused, and why: ``{(factor, Refusal): count}``; factor -1 is the whole.
+    dampings
+        How often each factor's update was accepted only after more damping.
+    """
+
+    updates: int
+    changes: tuple[float, ...]
+    betas: tuple[float, ...]
+    refusals: Counter[tuple[int, Refusal]]
+    dampings: Counter[int]
+
+    @property
+    def refused(self) -> int:
+        """Number of refused updates."""
+        return sum(self.refusals.values())
+
+    def __str__(self) -> str:
+        lines = [f"{self.updates} updates in {len(self.changes)} loops, {self.refused} refused"]
+        if self.changes and not math.isnan(self.changes[-1]):
+            lines.append(f"last loop changed the posterior by {self.changes[-1]:.3g} standard deviations at most")
+        for (factor, why), count in self.refusals.most_common(10):
+            lines.append(f"  factor {factor}: {why.value}, {count} times")
+        if len(self.refusals) > 10:
+            lines.append(f"  and {len(self.refusals) - 10} more")
+        if self.dampings:
+            lines.append(f"{sum(self.dampings.values())} updates of {len(self.dampings)} factors damped further")
+        return "\n".join(lines)
+
+
+class Ledger:
+    """The books of a run while it goes on, the same for every engine."""
+
+    def __init__(self) -> None:
+        self.updates = 0
+        self._changes: list[float] = []
+        self._betas: list[float] = []
+        self._refusals: Counter[tuple[int, Refusal]] = Counter()
+        self._dampings: Counter[int] = Counter()
+        self._of_loop: Counter[Refusal] = Counter()
+
+    def begin_loop(self, beta: float) -> None:
+        """Open a loop."""
+        self._betas.append(beta)
+        self._of_loop = Counter()
+
+    def refuse(self, factor: int, why: Refusal, times: int = 1) -> None:
+        """Note that updates of a factor were refused."""
+        self._refusals[factor, why] += times
+        self._of_loop[why] += times
+
+    def damp(self, factor: int, times: int = 1) -> None:
+        """Note that updates of a factor were damped further."""
+        self._dampings[factor] += times
+
+    def end_loop(self, change: float) -> None:
+        """Close a loop that changed the posterior by so much."""
+        self._changes.append(change)
+
+    @property
+    def loops(self) -> int:
+        """Number of loops closed."""
+        return len(self._changes)
+
+    def has_settled(self, tol: float) -> bool:
+        """Whether the last loop changed less and refused nothing."""
+        return bool(self._changes) and self._changes[-1] < tol and not self._of_loop
+
+    def status(self, single_pass: bool, settled: bool) -> Status:
+        """Say how it ends."""
+        if self._of_loop:
+            worst = self._of_loop.most_common(1)[0][0]
+            named = {
+                Refusal.NONFINITE: Status.NONFINITE,
+                Refusal.NEGATIVE: Status.NEGATIVE,
+                Refusal.DIVERGED: Status.DIVERGED,
+            }
+            if Refusal.DIVERGED in self._of_loop:
+                worst = Refusal.DIVERGED
+            return named.get(worst, Status.IMPROPER_CAVITY)
+        if single_pass:
+            return Status.SINGLE_PASS
+        return Status.CONVERGED if settled else Status.MAX_LOOPS
+
+    def trace(self) -> Trace:
+        """Everything so far as a value."""
+        return Trace(
+            self.updates,
+            tuple(self._changes),
+            tuple(self._betas),
+            Counter(self._refusals),
+            Counter(self._dampings),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of a run.
+
+    Parameters
+    ----------
+    posterior
+        Product of the prior and all sites; its mass is the evidence.
+    sites
+        The stored sites in their factors' own coordinates: one a factor, one in all if tied, or none.
+    status
+        How the run ended.
+    trace
+        What happened on the way.
+    """
+
+    posterior: FactorialGaussian
+    sites: Sequence[FactorialGaussian]
+    status: Status
+    trace: Trace
+
+    @property
+    def mean(self) -> FloatArray:
+        """Posterior mean."""
+        return self.posterior.mean
+
+    @property
+    def variance(self) -> FloatArray:
+        """Posterior variance of every coordinate."""
+        return self.posterior.variance
+
+    @property
+    def std(self) -> FloatArray:
+        """Posterior standard deviation of every coordinate."""
+        return self.posterior.std
+
+    @property
+    def log_evidence(self) -> float:
+        r"""Estimate of :math:`\log \int \text{prior} \prod_k e^{-\beta u_k}`; exact for Gaussian factors."""
+        return self.posterior.log_mass
+
+    def raise_for_status(self) -> Result:
+        """Raise `RunError` unless the run ended as asked; return the result otherwise."""
+        if not self.status.is_success:
+            raise RunError(f"{self.status.value}\n{self.trace}")
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.status.value}\nlog evidence {self.log_evidence:.6g}\n{self.trace}"

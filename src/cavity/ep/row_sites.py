@@ -1,0 +1,171 @@
+r"""Sites of rows: what every row says about its linear predictor, and how it is revised.
+
+With mean and variance :math:`m, v` of the predictor under the posterior, cavity and new site of a row are
+
+.. math:: v_c = \frac{v}{1 - T v}, \quad m_c = m + v_c (T m - R), \qquad
+    T' = \frac1{v'} - \frac1{v_c}, \quad R' = \frac{m'}{v'} - \frac{m_c}{v_c},
+
+:math:`m', v'` being those of cavity times factor. The factor of a row of weight w is that of one row to the power w,
+fitted as one: `cavity.factors.arranged` has merged equal rows before, so that whole weights and repeated rows are the
+same, and where many rows say the same the fit is nearer to the truth than that of many sites.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.losses import Loss
+from cavity.tilting import tilts
+
+FloatArray = NDArray[np.float64]
+
+# A cavity is improper where less than this share of the predictor's precision is left.
+_LEAST_SHARE = 1e-10
+# A row's step shrinks by the first factor when its revision turns round by more than the last share of what it was,
+# and grows by the second otherwise, between the third and one. Chosen by loops to 0.01 standard deviations over 60
+# random problems, logistic and hinge: median 7, at most 21; with 0.5 and 1.15 median 12, at most 28.
+_SHRINK, _GROW, _LEAST_STEP, _TURN = 0.7, 1.3, 0.02, 0.3
+
+_ARRAYS = ("precision", "shift", "step", "turn_precision", "turn_shift", "mean", "variance")
+
+
+@dataclass(slots=True, eq=False)
+class RowSites:
+    """Sites of all rows, with what their damping remembers; arrays of one number per row, changed in place.
+
+    Parameters
+    ----------
+    precision, shift
+        Natural parameters T and R of the sites.
+    step
+        Damping of each row.
+    turn_precision, turn_shift
+        Last proposed change of T, and of the site's slope at the posterior mean.
+    mean, variance
+        Mean and variance of the predictor when the row was visited last.
+    ceiling
+        Largest step of any row.
+    """
+
+    precision: FloatArray
+    shift: FloatArray
+    step: FloatArray
+    turn_precision: FloatArray
+    turn_shift: FloatArray
+    mean: FloatArray
+    variance: FloatArray
+    ceiling: float = 1.0
+
+    @classmethod
+    def start(cls, rows: int) -> RowSites:
+        """Uniform sites, not damped yet."""
+        arrays: Any = {name: np.zeros(rows) for name in _ARRAYS}
+        arrays["step"][:] = 1.0
+        return cls(**arrays)
+
+    def part(self, part: slice) -> RowSites:
+        """Give views of the sites of some rows."""
+        views = {name: getattr(self, name)[part] for name in _ARRAYS}
+        return RowSites(**views, ceiling=self.ceiling)
+
+    def accept(self, revision: Revision, step: FloatArray) -> None:
+        """Take over a revision, by so much of it per row."""
+        self.precision[:] += step * revision.precision
+        self.shift[:] += step * revision.shift
+
+    def scale_by(self, factor: float) -> None:
+        """Multiply all sites by a factor, and forget which way they went."""
+        self.precision[:] *= factor
+        self.shift[:] *= factor
+        self.turn_precision[:] = self.turn_shift[:] = 0.0
+
+
+class Revision(NamedTuple):
+    """Proposed changes of precision and shift, and which rows were refused and why."""
+
+    precision: FloatArray
+    shift: FloatArray
+    improper: NDArray[np.bool_]
+    nonfinite: NDArray[np.bool_]
+
+
+class _Cavities(NamedTuple):
+    """What is left of the predictors without the part of each site that is fitted again.
+
+    ``exponent`` is the power of the loss that the part stands for.
+    """
+
+    exponent: FloatArray
+    mean: FloatArray
+    variance: FloatArray
+    improper: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, sites: RowSites, weights: FloatArray, beta: float, power: float) -> _Cavities:
+        t, r, m, v = power * sites.precision, power * sites.shift, sites.mean, sites.variance
+        share = 1.0 - t * v
+        improper = ~(share > _LEAST_SHARE)
+        variance = v / np.where(improper, 1.0, share)
+        return cls(beta * power * weights, m + variance * (t * m - r), variance, improper)
+
+
+def propose(
+    loss: Loss,
+    targets: FloatArray,
+    weights: FloatArray,
+    sites: RowSites,
+    *,
+    beta: float = 1.0,
+    power: float = 1.0,
+    fresh: bool = False,
+) -> tuple[Revision, FloatArray]:
+    """Fit every row against its own cavity, all under the same posterior; return the revision and the steps to take.
+
+    ``sites.mean`` and ``sites.variance`` hold the predictors under that posterior. ``fresh`` sites have no history. Of
+    every row's factor and site the ``power`` is removed and fitted, the whole by default.
+    """
+    with np.errstate(all="ignore"):
+        cavity = _Cavities.of(sites, weights, beta, power)
+        tilt = tilts(loss, targets, cavity.mean, cavity.variance, cavity.exponent)
+        t = (1.0 / tilt.ratio - 1.0) / cavity.variance
+        r = cavity.mean * t + tilt.shift / (tilt.ratio * np.sqrt(cavity.variance))
+        nothing = sites.variance == 0.0  # a row of zeros says nothing of any coefficient
+        finite = np.isfinite(tilt.log_mass + t + r) & (tilt.ratio > 0.0)
+        refused = cavity.improper | ~(finite | nothing)
+        kept = refused | nothing
+        d_precision = np.where(kept, 0.0, t / power - sites.precision)
+        d_shift = np.where(kept, 0.0, r / power - sites.shift)
+        slope = d_shift - d_precision * sites.mean
+        if not fresh:
+            turned = _turned(slope, sites.turn_shift) | _turned(d_precision, sites.turn_precision)
+            sites.step[:] = np.clip(sites.step * np.where(turned, _SHRINK, _GROW), _LEAST_STEP, sites.ceiling)
+    sites.turn_precision[:], sites.turn_shift[:] = d_precision, slope
+    return Revision(d_precision, d_shift, cavity.improper, refused & ~cavity.improper), sites.step.copy()
+
+
+def log_scale(
+    loss: Loss, targets: FloatArray, weights: FloatArray, sites: RowSites, *, beta: float = 1.0, power: float = 1.0
+) -> float:
+    r"""Sum of the logarithms by which sites are scaled so that cavity times site has the mass of cavity times factor.
+
+    With the sites, and ``sites.mean`` and ``sites.variance`` under their posterior. At a fixed point the evidence that
+    follows does not change to first order with the sites. Rows that are refused count as one.
+    """
+    with np.errstate(all="ignore"):
+        cavity = _Cavities.of(sites, weights, beta, power)
+        masses = tilts(loss, targets, cavity.mean, cavity.variance, cavity.exponent).log_mass
+        t, r = power * sites.precision, power * sites.shift
+        apart, v = cavity.mean - sites.mean, sites.variance
+        # Logarithm of the integral of cavity times site, from its height at the cavity's mean.
+        spread = np.where(v > 0.0, 0.5 * np.log(v / cavity.variance) + 0.5 * apart**2 / v, 0.0)
+        products = spread + (r - 0.5 * t * cavity.mean) * cavity.mean
+        scales = (masses - products) / power
+    return float(np.sum(scales[np.isfinite(scales) & ~cavity.improper]))
+
+
+def _turned(change: FloatArray, before: FloatArray) -> NDArray[np.bool_]:
+    return (change * before < 0.0) & (np.abs(change) > _TURN * np.abs(before))

@@ -1,0 +1,149 @@
+"""Both ways of annealing: EP whose temperature falls, and losses that are smoothed ever less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cavity.ep.factorised import FactorError, run
+from cavity.ep.fitting import make_settings, run_checked
+from cavity.ep.problem import check_batches, untouched
+from cavity.factors import Factor, LinearBatches, LinearFactor
+from cavity.gaussians.factorial import FactorialGaussian
+from cavity.mode import Stage, anneal
+from cavity.optimize._minimum import Ending, Minimum
+from cavity.optimize._polish import polish
+from cavity.optimize._pricing import CountedFactor, Counter, Pricer
+from cavity.schedules import Order, Temperature
+from cavity.schemes._protocol import Scheme
+
+# Loops without a gain that end the annealing, and most rounds of polishing.
+_VAIN_LOOPS = 3
+_ROUNDS = 60
+# Stages that smoothing takes at least, if the loss has kinks, and how well each is solved in units of tol.
+_STAGES, _ACCURACY = 3, 0.1
+# Standard deviations of the prior beyond which a cost below zero, prior included, must fall without end.
+_FAR = 1e6
+
+
+class Effort(NamedTuple):
+    """How long to anneal, and how."""
+
+    loops: int
+    tol: float
+    damping: float
+    order: str | Order | ArrayLike
+    seed: int
+
+
+def smooth(factors: LinearBatches, prior: FactorialGaussian, stages: int, tol: float) -> Minimum:
+    """Anneal linear factors of one loss with the full covariance until a stage gains too little."""
+    check_batches(factors, prior)
+    counter = Counter()
+    price = Pricer(factors, prior, counter)
+    costs, betas, posterior, settled = [price.at(prior.mean)], [1.0], prior, True
+    for stage in _stages(factors, prior, tol):
+        before = price.cost
+        costs.append(float(price.note(stage.point[None], np.array([stage.cost]))[0]))
+        betas.append(stage.beta)
+        counter.evaluations += stage.evaluations * len(factors)
+        posterior = FactorialGaussian(0.0, stage.precision * stage.point, stage.precision)
+        settled = len(betas) > _STAGES and not gained(before, price.cost, tol)
+        if settled or len(betas) > stages:
+            break
+    else:  # a smooth loss has a single stage
+        settled = True
+    status = ending(price, settled)
+    return Minimum(price.point, price.cost, posterior, tuple(costs), tuple(betas), status, counter.evaluations)
+
+
+def _stages(factors: LinearBatches, prior: FactorialGaussian, tol: float) -> Iterator[Stage]:
+    """Go through the stages; a loss that raises is told as in `fit`."""
+    try:
+        yield from anneal(factors, prior, accuracy=_ACCURACY * tol)
+    except Exception as error:  # of the loss, which is asked for all rows at once
+        raise FactorError(-1, untouched(prior), error) from error
+
+
+class Annealed:
+    """The working state of EP whose temperature falls."""
+
+    def __init__(self, factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme) -> None:
+        self.counter = Counter()
+        self.price = Pricer(factors, prior, self.counter)
+        self.is_linear = isinstance(factors, LinearBatches) or all(isinstance(f, LinearFactor) for f in factors)
+        if not self.is_linear:
+            for factor in factors:
+                scheme.check(factor)
+            factors = [CountedFactor(factor, self.counter) for factor in factors]
+        self.factors, self.prior, self.scheme = factors, prior, scheme
+        self.sites: Sequence[FactorialGaussian] | None = None
+        self.posterior, self.settled, self.spread = prior, False, prior.std
+        self.costs: list[float] = []
+        self.betas: list[float] = []
+
+    def run(self, schedule: Temperature, effort: Effort) -> None:
+        """Go from loop to loop until some gain nothing, or all are done."""
+        damping, vain = effort.damping, 0
+        for loop in range(effort.loops):
+            self._loop(schedule.beta(loop), damping, effort.order, effort.seed + loop)
+            if not self.costs:
+                self.costs, self.betas = [self.price.at(self.prior.mean)], [1.0]
+            before = self.price.cost
+            self.betas.append(schedule.beta(loop))
+            self.costs.append(self.price.at(self.posterior.mean))
+            if self.price.cost < before:
+                self.spread = np.sqrt(self.betas[-1]) * self.posterior.std
+            vain = 0 if gained(before, self.price.cost, effort.tol) else vain + 1
+            if not self.costs[-1] <= self.costs[0]:  # worse than the prior mean: more slowly from there
+                self.sites, damping = None, 0.5 * damping
+            if vain == _VAIN_LOOPS:
+                self.settled = True
+                return
+
+    def polish(self, tol: float) -> None:
+        """Go down from the lowest point by stars of the posterior's size at inverse temperature one."""
+        if np.isfinite(self.price.cost):
+            with np.errstate(all="ignore"):
+                self.settled = polish(self.price, self.price.point, self.price.cost, self.spread, tol, _ROUNDS)
+
+    def minimum(self) -> Minimum:
+        """Everything so far as a value."""
+        p = self.price
+        status, costs, betas = ending(p, self.settled), tuple(self.costs), tuple(self.betas)
+        return Minimum(p.point, p.cost, self.posterior, costs, betas, status, self.counter.evaluations)
+
+    def _loop(self, beta: float, damping: float, order: str | Order | ArrayLike, seed: int) -> None:
+        """Run one loop on the whole to the power of beta, from the sites so far to the ratio of powers."""
+        start = None
+        if self.sites is not None:
+            ratio = beta / self.betas[-1]
+            start = [site**ratio for site in self.sites]
+        prior = self.prior**beta
+        settings = make_settings(1, "own", beta, 1.0, damping, order, seed, "keep", 0.0, len(self.factors))
+        if self.is_linear or not self.costs:
+            result = run_checked(self.factors, prior, self.scheme, settings, start=start)
+        else:  # the factors have been asked at the prior mean
+            result = run(self.factors, prior, self.scheme, settings, start=start)
+        self.sites, self.posterior = result.sites, result.posterior
+        self.price.state = result
+        if self.is_linear:
+            self.counter.evaluations += result.trace.updates
+
+
+def gained(before: float, after: float, tol: float) -> bool:
+    """Whether the cost fell by more than a share."""
+    return after < before and (not np.isfinite(before) or before - after > tol * abs(before))
+
+
+def ending(price: Pricer, settled: bool) -> Ending:
+    """Say how it ends."""
+    away = np.max(np.abs(price.point - price.prior.mean) / price.prior.std)
+    if price.fell_to_minus_infinity or (away > _FAR and price.cost < 0.0):
+        return Ending.UNBOUNDED
+    if price.was_nonfinite or not np.isfinite(price.cost):
+        return Ending.NONFINITE
+    return Ending.CONVERGED if settled else Ending.STILL_FALLING

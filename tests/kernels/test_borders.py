@@ -1,0 +1,147 @@
+"""Nothing reaches a kernel with an index outside its arrays."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from cases import random_rows, random_signs, standard_prior
+from cavity import LinearFactor, schemes
+from cavity.ep import compiled as linear
+from cavity.ep.fitting import make_settings
+from cavity.ep.stream import Stream
+from cavity.factors import LinearBatches
+from cavity.kernels._border import check_rows, check_visits
+from cavity.losses import Logistic
+from cavity.schedules import Given
+
+STORAGES = {"dense": np.asarray, "csr": sparse.csr_array}
+ROWS, WIDTH = 12, 4
+
+
+def problem(storage="dense"):
+    rng = np.random.default_rng(0)
+    return STORAGES[storage](random_rows(rng, ROWS, WIDTH)), random_signs(rng, ROWS)
+
+
+def run(factors, order="cyclic", sites="own"):
+    """The compiled run, and nothing around it."""
+    loops = 1 if sites == "none" else 2
+    settings = make_settings(loops, sites, 1.0, 1.0, 1.0, order, 0, "keep", 1e-3, len(factors))
+    return linear.run(factors, standard_prior(WIDTH), schemes.Laplace(), settings)
+
+
+def stream_of(width):
+    prior = standard_prior(width)
+    return Stream(Logistic(), schemes.Laplace(), prior, prior.precision)
+
+
+@pytest.mark.parametrize("width", [WIDTH - 1, WIDTH + 1, 1])
+@pytest.mark.parametrize("storage", STORAGES)
+def test_a_stream_refuses_rows_of_another_width(storage, width):
+    X, y = problem(storage)
+    stream = stream_of(width)
+    before = stream.posterior
+    with pytest.raises(ValueError, match=f"a column for each of the {width} coordinates of the posterior, got {WIDTH}"):
+        stream.take(X, y, None, 5)
+    assert stream.posterior == before
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_a_stream_refuses_targets_and_weights_of_another_length(storage):
+    X, y = problem(storage)
+    stream = stream_of(WIDTH)
+    for targets, weights in ((y[:-1], None), (np.append(y, 1.0), None), (y[:, None], None), (y, np.ones(ROWS - 1))):
+        with pytest.raises(ValueError, match=f"{ROWS} rows need as many targets and weights"):
+            stream.take(X, targets, weights, 5)
+
+
+def test_a_stream_refuses_malformed_rows():
+    for name, value in (("indices", WIDTH), ("indices", -1), ("indptr", 10**6)):
+        X, y = problem("csr")
+        getattr(X, name)[2] = value
+        with pytest.raises(ValueError, match="X is malformed"):
+            stream_of(WIDTH).take(X, y, None, 5)
+    X, y = problem("csr")
+    with pytest.raises(ValueError, match="must be in CSR form"):
+        stream_of(WIDTH).take(X.tocsc(), y, None, 5)
+
+
+@pytest.mark.parametrize("sites", ["own", "tied", "none"])
+def test_rows_that_were_changed_behind_a_fit_are_refused(sites):
+    X, y = problem("csr")
+    factors = LinearFactor.batches(Logistic(), X, y, 5)
+    factors.X.indices[3] = 10**6
+    with pytest.raises(ValueError, match="X is malformed"):
+        run(factors, sites=sites)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_data_that_nobody_checked_are_refused_where_sizes_do_not_fit(storage):
+    X, y = problem(storage)
+    for targets, weights in ((y[:-1], None), (y, np.ones(ROWS + 1))):
+        factors = LinearBatches.unchecked(Logistic(), X, targets, 5, weights)
+        with pytest.raises(ValueError, match="rows need as many targets and weights"):
+            run(factors)
+
+
+class Beyond:
+    """An order of visits that leaves the batches."""
+
+    def __init__(self, visits):
+        self._visits = np.asarray(visits)
+
+    def visits(self, count, loop):
+        return self._visits
+
+
+@pytest.mark.parametrize("visits", [[0, 3], [-1, 0], [10**9], [0.0, 1.0], [[0, 1]]])
+def test_visits_outside_the_batches_are_refused(visits):
+    X, y = problem()
+    factors = LinearFactor.batches(Logistic(), X, y, 5)
+    with pytest.raises(ValueError, match="order must hold"):
+        run(factors, Beyond(visits))
+    run(factors, Given((2, 0)))
+
+
+def test_cuts_outside_the_rows_are_refused():
+    X, y = problem()
+    for cuts in ([0, 5, ROWS + 1], [-1, ROWS], [0, 8, 5, ROWS], [], [[0, ROWS]]):
+        with pytest.raises(ValueError, match="cuts between batches"):
+            check_rows(X, y, np.empty(0), np.array(cuts, dtype=np.int64), WIDTH)
+    check_rows(X, y, np.ones(ROWS), np.array([0, 5, 5, ROWS]), WIDTH)
+
+
+def test_every_visit_needs_one_to_follow():
+    with pytest.raises(ValueError, match="as many batches to follow"):
+        check_visits(np.array([0, 1]), np.array([1]), 2)
+    check_visits(np.array([], dtype=np.intp), np.array([], dtype=np.intp), 2)
+
+
+WITHOUT_ROWS = textwrap.dedent(
+    """
+    import numpy as np
+    import cavity
+    from cavity.losses import Squared
+    X, y = np.array([[1.0, 0.5], [0.0, 2.0]]), np.array([1.0, -1.0])
+    weights = np.array([[1.0, 1.0], [0.0, 0.0]])
+    prior = cavity.FactorialGaussian.from_moments(np.zeros(2), 1.0)
+    for order in (weights, weights[::-1]):
+        factors = [cavity.LinearFactor(Squared(), X, y, w) for w in order]
+        plain, fast = (cavity.fit(factors, prior, "qla", loops=2, compiled=c) for c in (False, True))
+        assert np.allclose(plain.mean, fast.mean, atol=1e-12)
+    """
+)
+
+
+def test_a_batch_without_rows_is_read_nowhere(tmp_path):
+    """All weights of a factor are zero; bounds are checked."""
+    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", WITHOUT_ROWS], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
