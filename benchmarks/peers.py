@@ -59,7 +59,7 @@ def compare(name: str, repeats: int) -> list[Outcome]:
             factors = cavity.LinearFactor.batches(losses.Logistic(), X, y, 100)
             prior = cavity.FactorialGaussian.from_moments(np.zeros(X.shape[1]), PRIOR_VARIANCE)
             sites = "none" if loops == 1 else "own"
-            result = cavity.fit(factors, prior, scheme, sites=sites, loops=loops)
+            result = cavity.fit(factors, prior, scheme, sites=sites, max_iter=loops, safeguards=False)
             return result.mean, result.variance
 
         return fit

@@ -32,7 +32,7 @@ def end_cost(data: str, loss: str, scale: str, scheme: str, safeguards: bool = F
     batches = cavity.LinearFactor.batches(priced, design.X, design.y, BATCH)
     with warnings.catch_warnings():  # the cost is what counts, wherever the loops ended
         warnings.simplefilter("ignore", ConvergenceWarning)
-        mean = cavity.fit(batches, prior, scheme, loops=LOOPS, safeguards=safeguards, compiled=True).mean
+        mean = cavity.fit(batches, prior, scheme, max_iter=LOOPS, safeguards=safeguards, compiled=True).mean
     return solvers.cost(priced, design.y[:, None] * design.X, mean, PRIOR_VARIANCE)
 
 

@@ -84,7 +84,7 @@ def by_ep(pair: Pair, places: np.ndarray) -> cavity.FactorialGaussian:
         batches = np.split(places, range(BATCH, len(places), BATCH))
         factors = [cavity.CostFactor(Cost(level, batch), dim=6, vectorized=True) for batch in batches]
         prior = cavity.FactorialGaussian.from_moments(center, width**2)
-        result = cavity.fit(factors, prior, scheme="vq", loops=8, tol=0.2)
+        result = cavity.fit(factors, prior, scheme="vq", max_iter=8, tol=0.2)
         center = result.mean
     return result.raise_for_status().posterior
 

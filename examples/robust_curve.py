@@ -34,7 +34,7 @@ def main(out: Path) -> dict[str, Any]:
         cavity.CostFactor(misfit(t[k : k + BATCH], y[k : k + BATCH]), dim=3, vectorized=True)
         for k in range(0, ROWS, BATCH)
     ]
-    result = cavity.fit(factors, prior, scheme="rvq", loops=50, tol=0.02)
+    result = cavity.fit(factors, prior, scheme="rvq", max_iter=50, tol=0.02)
     middle = perf_counter()
     cost = misfit(t, y)
     draws = walk(lambda p: prior.log_density(p[None])[0] - cost(p[None])[0], result.mean, result.std, rng)

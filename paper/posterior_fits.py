@@ -16,7 +16,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 import cavity
 from cavity import datasets
-from cavity.ep import fit_blocks
 from cavity.factors import LinearBatches
 from cavity.gaussians.factorial import FactorialGaussian
 from paper import mcmc
@@ -137,7 +136,8 @@ def as_in_the_paper(case: Case, scheme: str) -> Fit:
             case.batches(),
             case.prior(),
             scheme,
-            loops=_PAPER_LOOPS,
+            max_iter=_PAPER_LOOPS,
+            safeguards=False,
             negative="floor",
             tol=0.0,
             compiled=False if case.quick else None,
@@ -148,7 +148,7 @@ def as_in_the_paper(case: Case, scheme: str) -> Fit:
 def by_sampling(case: Case, chains: int, draws: int) -> mcmc.Draws:
     """Sample the posterior itself, around the Gaussian that EP by blocks finds."""
     factors, prior = case.batches(), case.prior()
-    near = fit_blocks(factors, prior).posterior
+    near = cavity.fit(factors, prior, covariance="full", tol=0.01).posterior
     return mcmc.sample(factors, prior, near.mean, near.covariance, chains=chains, draws=draws)
 
 

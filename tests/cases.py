@@ -24,9 +24,9 @@ def quietly(function, *args, **kwargs):
         return function(*args, **kwargs)
 
 
-def fit(*args, **kwargs):
-    """Run the plain engine, whatever the factors: compiled loops are proved equal to it elsewhere."""
-    return quietly(cavity.fit, *args, **{"compiled": False, **kwargs})
+def fit(factors, prior, scheme="vq", **kwargs):
+    """Run plain EP in plain Python, as the paper has it: compiled loops are compared with it elsewhere."""
+    return quietly(cavity.fit, factors, prior, scheme, **{"compiled": False, "safeguards": False, **kwargs})
 
 
 def all_components(module):

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 from cavity import losses, quadrature, schedules, schemes
 from cavity._version import __version__
-from cavity.ep.factorised import FactorError, Update
+from cavity.ep.factorised import Update
 from cavity.ep.fitting import fit
-from cavity.ep.result import Result, Status
+from cavity.ep.result import FactorError, Result, Status
 from cavity.factors import CostFactor, LinearFactor
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.optimize import Minimum, minimize
 
 if TYPE_CHECKING:
-    from cavity import datasets, ep
+    from cavity import datasets
     from cavity.estimators import EPClassifier, EPRegressor, load, save
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "Update",
     "__version__",
     "datasets",
-    "ep",
     "fit",
     "load",
     "losses",
@@ -47,7 +46,7 @@ def __getattr__(name: str) -> Any:
     # scikit-learn and Numba are loaded when they are first needed: importing cavity stays quick.
     if name in _ESTIMATORS:
         return getattr(import_module("cavity.estimators"), name)
-    if name in ("datasets", "ep"):
+    if name == "datasets":
         return import_module(f"cavity.{name}")
     raise AttributeError(f"module 'cavity' has no attribute {name!r}")
 

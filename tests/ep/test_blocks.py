@@ -8,10 +8,12 @@ from oracle import integral, row_by_row
 from scipy import sparse
 from scipy.stats import multivariate_normal
 
+import cavity
+from cases import quietly
 from cavity import FactorialGaussian, LinearFactor, Status
-from cavity.ep import fit_blocks
-from cavity.ep.blocks import Options, run
+from cavity.ep.blocks import run
 from cavity.ep.dense import DenseWork
+from cavity.ep.options import Options
 from cavity.ep.result import Refusal
 from cavity.ep.sparse import SparseWork
 from cavity.factors.arranged import Rows
@@ -49,7 +51,8 @@ def problem(loss, n=40, d=3, seed=0, correlated=False):
 
 
 def fitted(loss, X, y, prior, weights=None, **options):
-    return fit_blocks(LinearFactor.batches(loss, X, y, 10, weights), prior, **{"tol": 1e-6, "max_iter": 300, **options})
+    factors, choices = LinearFactor.batches(loss, X, y, 10, weights), {"tol": 1e-6, "max_iter": 300, **options}
+    return quietly(cavity.fit, factors, prior, covariance="full", **choices)
 
 
 def assert_near(found, mean, covariance, sd, share):
@@ -107,7 +110,7 @@ def test_the_information_is_that_of_the_sites(loss):
     work.add = noted
     outcome = run(loss, rows, work, Options(max_iter=7, tol=0.0))
     block = rows.block(slice(None))
-    known = outcome.knowledge
+    known = outcome.sites
     scale = np.max(np.abs(known.information))
     np.testing.assert_allclose(known.information, (block * sums[0][:, None]).T @ block, atol=1e-10 * scale)
     np.testing.assert_allclose(known.shift, block.T @ sums[1], atol=1e-10 * np.max(np.abs(known.shift)))
@@ -201,7 +204,7 @@ def test_no_informative_row_leaves_the_prior():
 def test_statuses_say_how_it_ended():
     X, y, prior = problem(Logistic())
     assert fitted(Logistic(), X, y, prior, max_iter=1).status is Status.SINGLE_PASS
-    assert fitted(Logistic(), X, y, prior, max_iter=2, tol=0.0).status is Status.MAX_LOOPS
+    assert fitted(Logistic(), X, y, prior, max_iter=2, tol=0.0).status is Status.MAX_ITER
     found = fitted(Logistic(), X, y, prior)
     assert found.status is Status.CONVERGED
     assert len(found.trace.changes) == len(found.trace.betas)
@@ -233,14 +236,15 @@ def test_an_improper_prior_and_wrong_arguments_are_refused():
     X, y, prior = problem(Logistic())
     factors = LinearFactor.batches(Logistic(), X, y)
     with pytest.raises(ValueError, match="prior must be proper"):
-        fit_blocks(factors, FactorialGaussian.uniform(3))
-    with pytest.raises(ValueError, match="3 coordinates"):
-        fit_blocks(factors, FactorialGaussian.from_moments(np.zeros(2), 1.0))
-    with pytest.raises(ValueError, match="factors must be LinearBatches"):
-        fit_blocks([], prior)
-    for name, value in (("max_iter", 0), ("tol", -1.0), ("beta", 0.0), ("power", "x"), ("max_iter", None)):
+        cavity.fit(factors, FactorialGaussian.uniform(3), covariance="full")
+    for name, value in (("max_iter", 0), ("tol", -1.0), ("beta", 0.0), ("power", "x"), ("max_iter", 1.5)):
         with pytest.raises(ValueError, match=name):
-            fit_blocks(factors, prior, **{name: value})
+            cavity.fit(factors, prior, covariance="full", **{name: value})
+    for name, value in (("scheme", "vq"), ("sites", "tied"), ("damping", 0.5), ("start", "mode"), ("compiled", True)):
+        with pytest.raises(ValueError, match=f"{name} has no meaning with all correlations"):
+            cavity.fit(factors, prior, covariance="full", **{name: value})
+    with pytest.raises(ValueError, match="needs linear factors of one loss"):
+        cavity.fit([cavity.CostFactor(lambda t: float(t @ t), dim=3)], prior, covariance="full")
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -259,7 +263,7 @@ def test_convex_problems_of_many_kinds_converge(loss, seed):
     z = X @ rng.normal(size=d + 1)
     y = np.where(z + (seed % 3) * rng.logistic(size=n) > 0.0, 1.0, -1.0) if loss.targets == "signs" else z
     prior = FactorialGaussian.from_moments(np.zeros(d + 1), np.append(np.full(d, 25.0), 100.0))
-    found = fit_blocks(LinearFactor.batches(loss, X, y), prior, max_iter=500)
+    found = fitted(loss, X, y, prior, max_iter=500, tol=0.01)
     assert found.status is Status.CONVERGED
     assert np.all(np.isfinite(found.mean))
     assert np.all(found.std > 0.0)

@@ -58,7 +58,7 @@ def test_a_cost_that_turns_bad_is_refused_counted_and_named(name, bad):
             loops_begun.append(update.loop)
 
     factors = [good[0], CostFactor(cost, 1, vectorized=True), good[1]]
-    result = fit(factors, prior, name, loops=3, tol=0.0, callback=note)
+    result = fit(factors, prior, name, max_iter=3, tol=0.0, callback=note)
     assert result.trace.refusals == Counter({(1, Refusal.NONFINITE): 2})
     assert result.trace.refused == 2
     assert result.status is Status.NONFINITE
@@ -85,8 +85,8 @@ def test_a_passing_trouble_is_remembered_and_overcome():
 @pytest.mark.parametrize("name", NAMES)
 def test_an_infinite_cost_from_the_start_leaves_the_rest_to_fit(name):
     factors = [gaussian_cost([2.0], [1.0])[0], CostFactor(lambda t: np.inf, 1)]
-    result = fit(factors, standard_prior(1), name, loops=2, tol=0.0)
-    alone = fit(factors[:1], standard_prior(1), name, loops=2, tol=0.0)
+    result = fit(factors, standard_prior(1), name, max_iter=2, tol=0.0)
+    alone = fit(factors[:1], standard_prior(1), name, max_iter=2, tol=0.0)
     assert result.trace.refusals == Counter({(1, Refusal.NONFINITE): 2})
     assert_same(result.posterior, alone.posterior, EXACT)
 
@@ -95,7 +95,7 @@ def test_an_infinite_cost_from_the_start_leaves_the_rest_to_fit(name):
 def test_floor_raises_precisions_and_keeps_shift_and_value(name):
     factor, exact = gaussian_cost([1.0, -2.0], [-0.3, -0.1])
     prior = FactorialGaussian.from_moments([0.5, -1.0], [1.0, 2.0])
-    result = fit([factor], prior, name, negative="floor", loops=1)
+    result = fit([factor], prior, name, negative="floor", max_iter=1)
     assert result.sites[0].precision.tolist() == [FLOOR, FLOOR] == [1e-10, 1e-10]
     assert_close(result.sites[0].shift, exact.shift, EXACT)
     assert float(result.sites[0].log_density(prior.mean)) == pytest.approx(
@@ -106,7 +106,7 @@ def test_floor_raises_precisions_and_keeps_shift_and_value(name):
 
 def test_floor_leaves_positive_precisions_alone():
     mixed, exact = gaussian_cost([1.0, 0.5], [2.0, -0.4])
-    site = fit([mixed], standard_prior(2), negative="floor", loops=1).sites[0]
+    site = fit([mixed], standard_prior(2), negative="floor", max_iter=1).sites[0]
     assert site.precision == pytest.approx([2.0, FLOOR])
     assert_close(site.shift, exact.shift, EXACT)
 
@@ -119,7 +119,7 @@ def test_keep_allows_negative_precisions_while_all_is_proper():
 
 
 def test_keep_refuses_what_no_damping_makes_proper():
-    result = fit([gaussian_cost([1.0], [1.0])[0], concave(100.0)], standard_prior(1), loops=3)
+    result = fit([gaussian_cost([1.0], [1.0])[0], concave(100.0)], standard_prior(1), max_iter=3)
     assert result.trace.refusals == Counter({(1, Refusal.IMPROPER_POSTERIOR): 3})
     assert result.status is Status.IMPROPER_CAVITY
     assert result.sites[1] == FactorialGaussian.uniform(1)
@@ -127,21 +127,21 @@ def test_keep_refuses_what_no_damping_makes_proper():
 
 
 def test_keep_damps_what_damping_makes_proper():
-    result = fit([concave(3.0)], standard_prior(1), loops=1)
+    result = fit([concave(3.0)], standard_prior(1), max_iter=1)
     # 1 - 3 and 1 - 3/2 are improper, 1 - 3/4 is not.
     assert_close(result.sites[0].precision, -0.75, EXACT)
     assert result.trace.dampings == Counter({0: 1})
     assert result.trace.refused == 0
-    assert result.status is Status.MAX_LOOPS
+    assert result.status is Status.MAX_ITER
     assert "1 updates of 1 factors damped further" in str(result.trace)
 
 
 def test_keep_damps_what_would_make_the_next_cavity_improper():
     convex, dented = gaussian_cost([0.0], [2.0])[0], concave(1.5)
-    last = fit([convex, dented], standard_prior(1), loops=1)
+    last = fit([convex, dented], standard_prior(1), sites="none")
     assert_close(last.posterior.precision, 1.5, EXACT)  # no cavity comes after it
     assert not last.trace.dampings
-    both = fit([convex, dented], standard_prior(1), loops=2, order=[0, 1], tol=0.0, callback=(seen := []).append)
+    both = fit([convex, dented], standard_prior(1), max_iter=2, order=[0, 1], tol=0.0, callback=(seen := []).append)
     # 3 - 1.5 leaves the first factor a cavity of -0.5; half of it leaves 0.25.
     assert_close(seen[1].posterior.precision, 2.25, EXACT)
     assert both.trace.dampings[1] >= 1
@@ -151,8 +151,8 @@ def test_keep_damps_what_would_make_the_next_cavity_improper():
 def test_an_improper_cavity_is_refused_and_named():
     # The second factor eats into what the first gave; the third is next, so nobody sees the first one's cavity.
     factors = [gaussian_cost([0.0], [5.0])[0], concave(3.0), gaussian_cost([0.0], [0.1])[0]]
-    result = fit(factors, standard_prior(1), loops=2, tol=0.0)
-    assert result.trace.refusals == Counter({(0, Refusal.IMPROPER_CAVITY): 1, (2, Refusal.IMPROPER_POSTERIOR): 1})
+    result = fit(factors, standard_prior(1), max_iter=2, tol=0.0)
+    assert result.trace.refusals == Counter({(0, Refusal.IMPROPER_CAVITY): 1, (2, Refusal.IMPROPER_POSTERIOR): 2})
     assert result.status is Status.IMPROPER_CAVITY
     assert_same(result.posterior, product_of_sites(result, factors, standard_prior(1)), EXACT)
 
@@ -160,7 +160,7 @@ def test_an_improper_cavity_is_refused_and_named():
 @pytest.mark.parametrize("sites", ["own", "tied", "averaged", "none"])
 def test_skip_refuses_every_negative_precision(sites):
     factors = [gaussian_cost([1.0], [1.0])[0], concave(0.1)]
-    result = fit(factors, standard_prior(1), negative="skip", sites=sites, loops=1)
+    result = fit(factors, standard_prior(1), negative="skip", sites=sites, max_iter=1)
     assert result.trace.refusals == Counter({(1, Refusal.NEGATIVE): 1})
     assert result.status is Status.NEGATIVE
     assert_close(result.variance, 0.5, EXACT)
@@ -173,11 +173,11 @@ def test_skip_does_not_take_rounding_for_a_negative_precision():
     for mean in np.linspace(-1.0, 1.0, 101):
         prior = FactorialGaussian.from_moments([mean], 1.0)
         signs.add(float(np.sign(schemes.VariationalQuadrature().approximate(slope, prior).precision[0])))
-        result = fit([slope], prior, negative="skip", loops=1)
+        result = fit([slope], prior, negative="skip", max_iter=1)
         assert result.trace.refused == 0
         assert_close(result.mean, mean - 0.3, FIXED_POINT)
     assert -1.0 in signs
-    assert fit([concave(1e-6)], standard_prior(1), negative="skip", loops=1).trace.refused == 1
+    assert fit([concave(1e-6)], standard_prior(1), negative="skip", max_iter=1).trace.refused == 1
 
 
 @pytest.mark.parametrize("negative", ["keep", "floor", "skip"])
@@ -188,10 +188,10 @@ def test_policies_agree_where_nothing_is_negative(negative):
 
 
 def test_averaged_damps_or_refuses_the_whole():
-    damped = fit([concave(1.5)] * 2, standard_prior(1), sites="averaged", loops=1)
+    damped = fit([concave(1.5)] * 2, standard_prior(1), sites="averaged", max_iter=1)
     assert damped.trace.dampings == Counter({-1: 1})
     assert damped.posterior.is_proper
-    refused = fit([concave(100.0)] * 2, standard_prior(1), sites="averaged", loops=1)
+    refused = fit([concave(100.0)] * 2, standard_prior(1), sites="averaged", max_iter=1)
     assert refused.trace.refusals == Counter({(-1, Refusal.IMPROPER_POSTERIOR): 1})
     assert refused.posterior == standard_prior(1)
 
@@ -227,7 +227,7 @@ def test_whatever_is_refused_the_state_stays_whole(negative, sites, factors, dam
         negative=negative,
         damping=damping,
         power=power,
-        loops=loops,
+        max_iter=loops,
         tol=0.0,
         callback=seen.append,
     )
@@ -261,7 +261,7 @@ def test_a_factor_that_raises_is_named_with_the_state_before_it():
     with pytest.raises(
         FactorError, match="factor 1 raised ZeroDivisionError: no such thing; the state before it"
     ) as info:
-        fit(factors, standard_prior(1), loops=3, tol=0.0)
+        fit(factors, standard_prior(1), max_iter=3, tol=0.0)
     error = info.value
     assert error.factor == 1
     assert isinstance(error.__cause__, ZeroDivisionError)
@@ -273,7 +273,7 @@ def test_a_factor_that_raises_is_named_with_the_state_before_it():
 def test_a_callback_sees_every_visit():
     factors, seen = logistic_factors(np.random.default_rng(14), count=3), []
     order = schedules.Shuffled(5)
-    result = fit(factors, standard_prior(3), loops=4, tol=0.0, order=order, callback=seen.append)
+    result = fit(factors, standard_prior(3), max_iter=4, tol=0.0, order=order, callback=seen.append)
     assert [(u.loop, u.factor) for u in seen] == [(loop, k) for loop in range(4) for k in order.visits(3, loop)]
     assert_same(seen[-1].posterior, result.posterior, 1e-14)  # which is multiplied up anew at the end
     assert all(u.refusal is None for u in seen)
@@ -283,24 +283,24 @@ def test_a_callback_sees_every_visit():
 def test_a_run_ends_when_a_loop_changes_less_than_the_tolerance():
     factors = logistic_factors(np.random.default_rng(15))
     for tol in (1e-2, 1e-6):
-        result = fit(factors, standard_prior(3), tol=tol, loops=100)
+        result = fit(factors, standard_prior(3), tol=tol, max_iter=100)
         assert result.status is Status.CONVERGED
         assert result.trace.changes[-1] < tol
         assert all(change >= tol for change in result.trace.changes[:-1])
 
 
 def test_a_run_that_is_cut_short_says_so():
-    result = fit(logistic_factors(np.random.default_rng(16)), standard_prior(3), loops=1)
-    assert result.status is Status.MAX_LOOPS
+    result = fit(logistic_factors(np.random.default_rng(16)), standard_prior(3), max_iter=1)
+    assert result.status is Status.MAX_ITER
 
 
 def test_the_change_of_a_loop_is_in_deviations_and_in_logarithms_of_precisions():
     shift, _ = gaussian_cost([3.0], [1.0])
-    result = fit([shift], standard_prior(1), loops=2, tol=0.0)
+    result = fit([shift], standard_prior(1), max_iter=2, tol=0.0)
     # Mean 0 to 1.5 at a deviation of sqrt(1/2); precision 1 to 2.
     assert result.trace.changes[0] == pytest.approx(max(1.5 * np.sqrt(2.0), np.log(2.0)))
     assert result.trace.changes[1] == pytest.approx(0.0, abs=EXACT)
-    wide = fit([gaussian_cost([0.0], [9.0])[0]], standard_prior(1), loops=1)
+    wide = fit([gaussian_cost([0.0], [9.0])[0]], standard_prior(1), max_iter=1)
     assert wide.trace.changes[0] == pytest.approx(np.log(10.0))
 
 

@@ -32,7 +32,7 @@ EXACT = 1e-9
 FIXED_POINT = 1e-6
 NAMES = ["la", "qla", "gq", "vq"]
 GAUSSIAN_NAMES = ["la", "qla", "vq"]
-SETTLED = {"tol": 1e-9, "loops": 400}
+SETTLED = {"tol": 1e-9, "max_iter": 400}
 MODES = ["own", "tied", "averaged"]
 few_examples = settings(max_examples=5)
 
@@ -76,7 +76,7 @@ def test_an_idle_visit_at_a_fixed_point_changes_nothing(name, sites, seed):
 @pytest.mark.parametrize("name", NAMES)
 def test_another_loop_at_a_fixed_point_changes_nothing(name):
     factors = logistic_factors(np.random.default_rng(0), count=4, rows=2, dim=2)
-    a, b = (fit(factors, standard_prior(2), name, loops=loops, tol=0.0) for loops in (60, 61))
+    a, b = (fit(factors, standard_prior(2), name, max_iter=loops, tol=0.0) for loops in (60, 61))
     assert_same(a.posterior, b.posterior, EXACT)
     assert b.trace.changes[-1] < EXACT
     assert b.trace.updates == 4 * 61
@@ -91,7 +91,7 @@ def test_beta_and_the_costs_scale_together(name, seed, beta):
     cold = [LinearFactor(Logistic(), X, y) for X, y in data]
     heavy = [LinearFactor(Logistic(), X, y, np.full(2, beta)) for X, y in data]
     prior = standard_prior(2, 0.5)
-    a, b = fit(cold, prior, name, beta=beta, loops=3), fit(heavy, prior, name, loops=3)
+    a, b = fit(cold, prior, name, beta=beta, max_iter=3), fit(heavy, prior, name, max_iter=3)
     assert_same(a.posterior, b.posterior, FIXED_POINT)
 
 
@@ -134,7 +134,7 @@ def test_averaged_sites_work_with_factors_of_different_coordinates(name):
 def test_averaged_is_exact_on_gaussians_after_one_loop():
     rng = np.random.default_rng(3)
     factors, prior = gaussian_factors(rng), random_cavity(rng, 2)
-    result = fit(factors, prior, sites="averaged", loops=1)
+    result = fit(factors, prior, sites="averaged", max_iter=1)
     assert_same(result.posterior, exact_posterior(factors, prior), EXACT)
 
 
@@ -143,7 +143,7 @@ def test_averaged_is_exact_on_gaussians_after_one_loop():
 def test_power_one_is_plain_and_other_powers_are_not(name, sites):
     factors = logistic_factors(np.random.default_rng(4))
     plain, one, half = (
-        fit(factors, standard_prior(3), name, sites=sites, loops=5, **power)
+        fit(factors, standard_prior(3), name, sites=sites, max_iter=5, **power)
         for power in ({}, {"power": 1.0}, {"power": 0.5})
     )
     assert plain.posterior == one.posterior
@@ -165,11 +165,11 @@ def test_power_ep_is_exact_on_gaussians(name, power, sites):
 
 def test_power_ep_removes_and_fits_that_much_of_a_factor():
     factor = logistic_factors(np.random.default_rng(6), count=1)[0]
-    first = fit([factor], standard_prior(3), "vq", power=0.5, loops=1)
+    first = fit([factor], standard_prior(3), "vq", power=0.5, max_iter=1)
     scheme = schemes.VariationalQuadrature()
     site = scheme.approximate(factor, standard_prior(3), 0.5) ** 2.0
     assert_same(first.sites[0], site, EXACT)
-    second = fit([factor], standard_prior(3), "vq", power=0.5, loops=2, tol=0.0)
+    second = fit([factor], standard_prior(3), "vq", power=0.5, max_iter=2, tol=0.0)
     assert_same(second.sites[0], scheme.approximate(factor, first.posterior / site**0.5, 0.5) ** 2.0, EXACT)
 
 
@@ -186,7 +186,7 @@ def test_damping_reaches_the_same_fixed_point(sites):
 
 def test_damping_is_a_share_of_the_way():
     factor, exact = gaussian_cost([1.0, 2.0], [3.0, 0.5])
-    result = fit([factor], standard_prior(2), damping=0.25, loops=2, tol=0.0)
+    result = fit([factor], standard_prior(2), damping=0.25, max_iter=2, tol=0.0)
     assert_same(result.sites[0], exact ** (1.0 - 0.75**2), EXACT)
 
 
@@ -207,7 +207,7 @@ def test_annealing_ends_at_the_direct_fit_of_gaussian_factors(name, sites, beta)
 def test_sites_and_posterior_are_rescaled_when_beta_changes(sites):
     # From the second loop on nothing is accepted: what changes is the rescaling alone.
     exact, prior = gaussian_cost([1.0, 1.0], [1.0, 1.0])[1], standard_prior(2)
-    result = fit([Turning(first=2).factor(2)], prior, sites=sites, loops=2, beta=[0.5, 1.5])
+    result = fit([Turning(first=2).factor(2)], prior, sites=sites, max_iter=2, beta=[0.5, 1.5])
     assert_same(result.sites[0], (exact**0.5) ** 3.0, EXACT)
     assert_same(result.posterior, prior * exact**1.5, EXACT)
     assert result.trace.betas == (0.5, 1.5)
@@ -221,7 +221,7 @@ def test_annealing_does_not_end_before_its_last_temperature():
 
 
 def test_rescaling_that_would_leave_no_posterior_is_refused_and_said():
-    result = fit([concave(0.4)], standard_prior(1), beta=[1.0, 3.0], loops=2)
+    result = fit([concave(0.4)], standard_prior(1), beta=[1.0, 3.0], max_iter=2)
     assert result.trace.refusals[-1, Refusal.RESCALING] == 1
     assert result.status is Status.IMPROPER_CAVITY
     assert result.posterior.is_proper
@@ -242,7 +242,7 @@ def test_the_single_pass_without_sites_is_exact_on_gaussians(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_single_pass_is_the_first_loop(name):
     factors = logistic_factors(np.random.default_rng(10))
-    own, none = (fit(factors, standard_prior(3), name, sites=sites, loops=1) for sites in ("own", "none"))
+    own, none = (fit(factors, standard_prior(3), name, sites=sites, max_iter=1) for sites in ("own", "none"))
     assert_same(none.posterior, own.posterior, EXACT)
 
 
@@ -250,11 +250,11 @@ def test_shuffled_order_is_reproducible():
     factors = logistic_factors(np.random.default_rng(11))
 
     def posterior(**kwargs):
-        return fit(factors, standard_prior(3), loops=2, tol=0.0, **kwargs).posterior
+        return fit(factors, standard_prior(3), max_iter=2, tol=0.0, **kwargs).posterior
 
-    one = posterior(order="shuffled", seed=1)
-    assert one == posterior(order="shuffled", seed=1) == posterior(order=schedules.Shuffled(1))
-    assert one != posterior(order="shuffled", seed=2)
+    one = posterior(order="shuffled", random_state=1)
+    assert one == posterior(order="shuffled", random_state=1) == posterior(order=schedules.Shuffled(1))
+    assert one != posterior(order="shuffled", random_state=2)
     assert one != posterior(order="cyclic")
 
 

@@ -42,7 +42,7 @@ def test_the_usual_settings_are_plain_ep_by_vq():
     factors = logistic_factors(np.random.default_rng(0))
     usual = fit(factors, standard_prior(3))
     said = fit(
-        factors, standard_prior(3), schemes.VariationalQuadrature(), loops=20, sites="own", beta=1.0, power=1.0,
+        factors, standard_prior(3), schemes.VariationalQuadrature(), max_iter=20, sites="own", beta=1.0, power=1.0,
         damping=1.0, order="cyclic", negative="keep", tol=1e-3,
     )  # fmt: skip
     assert usual.posterior == said.posterior
@@ -79,12 +79,12 @@ def unasked(dim=2):
         ),
         ({"sites": "shared"}, "sites must be 'own', 'tied', 'averaged' or 'none', got 'shared'"),
         ({"negative": "clip"}, "negative must be 'floor', 'keep' or 'skip', got 'clip'"),
-        ({"loops": 0}, "loops must be a whole number of at least 1, got 0"),
+        ({"max_iter": 0}, "max_iter must be a whole number of at least 1, got 0"),
         *(
-            ({"loops": wrong}, "loops must be a whole number of at least 1, got")
+            ({"max_iter": wrong}, "max_iter must be a whole number of at least 1, got")
             for wrong in (2.5, -1, np.inf, np.nan, "3", True, [3])
         ),
-        ({"sites": "none", "loops": 2}, "one loop only, got loops=2; use sites='tied' for several loops"),
+        ({"sites": "none", "max_iter": 2}, "one loop only, got max_iter=2; use sites='tied' for several loops"),
         ({"sites": "none", "order": [0, 0]}, "order must name each once at most"),
         *(
             ({"damping": wrong}, r"damping must lie in \(0, 1\], got")
@@ -94,11 +94,11 @@ def unasked(dim=2):
         *(({"tol": wrong}, "tol must be a finite number of at least 0, got") for wrong in (-1e-3, *NO_NUMBERS)),
         *(({"beta": wrong}, "beta must be") for wrong in (0.0, [1.0, -1.0], "hot", "2", [], [[1.0]], *NO_NUMBERS)),
         *(
-            ({"seed": wrong}, "seed must be a whole number of at least 0, got")
+            ({"random_state": wrong}, "random_state must be a whole number of at least 0, got")
             for wrong in (-1, 0.5, "x", None, np.nan)
         ),
-        ({"seed": "x", "order": schedules.Cyclic()}, "seed must be a whole number"),
-        *(({name: "yes"}, f"{name} must be True or False") for name in ("safeguards", "progress", "compiled")),
+        ({"random_state": "x", "order": schedules.Cyclic()}, "random_state must be a whole number"),
+        *(({name: "yes"}, f"{name} must be True or False") for name in ("safeguards", "verbose", "compiled")),
         ({"callback": 3}, "callback must be a function of an Update, or None, got 3"),
         ({"start": 3}, "start must be 'mode', a Mode, sites, or None, got 3"),
         ({"start": [1.0]}, r"start\[0\] must be a FactorialGaussian, got 1\.0"),
@@ -177,7 +177,7 @@ def test_a_scheme_that_cannot_serve_a_later_factor_is_refused_at_the_start(build
 @pytest.mark.parametrize("scheme", ["la", "qla", "gq", "vq"])
 def test_a_factor_that_returns_nan_is_refused_and_named(scheme):
     factors = [gaussian_cost([0.0], [1.0])[0], CostFactor(lambda t: np.nan, 1)]
-    with pytest.raises(ValueError, match=r"factor 1 returns NaN at the prior mean; .* mend the cost or move the prior"):
+    with pytest.raises(ValueError, match=r"factor 1 returns NaN at the prior mean; .* fix the cost or move the prior"):
         cavity.fit(factors, standard_prior(1), scheme)
 
 
@@ -195,26 +195,26 @@ def test_a_factor_that_raises_at_once_is_named_too():
 
 def test_a_progress_bar_is_drawn_on_standard_error_when_asked(capsys):
     factors, seen = logistic_factors(np.random.default_rng(0), count=5), []
-    fit(factors, standard_prior(3), loops=4, tol=0.0)
+    fit(factors, standard_prior(3), max_iter=4, tol=0.0)
     assert capsys.readouterr() == ("", "")
-    fit(factors, standard_prior(3), loops=4, tol=0.0, progress=True, callback=seen.append)
+    fit(factors, standard_prior(3), max_iter=4, tol=0.0, verbose=True, callback=seen.append)
     out, err = capsys.readouterr()
     assert out == ""
     assert "loop 1 [" in err
-    assert "20/20 updates" in err
+    assert "20/20" in err
     assert err.count("\r") >= 20
     assert len(seen) == 20
 
 
 def test_the_progress_bar_leaves_the_line_to_what_comes_after(capsys):
-    fit(logistic_factors(np.random.default_rng(0)), standard_prior(3), progress=True)  # ends before its loops
+    fit(logistic_factors(np.random.default_rng(0)), standard_prior(3), verbose=True)  # ends before its loops
     assert capsys.readouterr().err.endswith("\n")
 
 
 def test_schedules_pass_through():
     factors = logistic_factors(np.random.default_rng(0))
     result = fit(
-        factors, standard_prior(3), beta=schedules.Steps((0.5, 1.0)), order=schedules.Cyclic(2), loops=3, tol=0.0
+        factors, standard_prior(3), beta=schedules.Steps((0.5, 1.0)), order=schedules.Cyclic(2), max_iter=3, tol=0.0
     )
     assert result.trace.betas == (0.5, 1.0, 1.0)
 
@@ -228,7 +228,7 @@ def test_losses_of_different_kinds_are_never_taken_for_one():
         cavity.LinearFactor(loss, X, np.where(X[:, 0] > 0.0, 1.0, -1.0)) for loss, X in zip(losses, rows, strict=True)
     ]
     prior = cavity.FactorialGaussian.from_moments(np.zeros(3), 1.0)
-    mixed, plain = (quietly(cavity.fit, factors, prior, loops=2, compiled=compiled) for compiled in (None, False))
+    mixed, plain = (quietly(cavity.fit, factors, prior, max_iter=2, compiled=compiled) for compiled in (None, False))
     np.testing.assert_array_equal(mixed.mean, plain.mean)
     with pytest.raises(ValueError, match="not linear factors of one loss"):
         cavity.fit(factors, prior, compiled=True)
@@ -238,16 +238,16 @@ def trouble(kind):
     """A run that ends with this status, as arguments of `cavity.fit`."""
     good = gaussian_cost([1.0], [1.0])[0]
     factors = {
-        "MAX_LOOPS": [good],
+        "MAX_ITER": [good],
         "IMPROPER_CAVITY": [good, concave(50.0)],
         "NONFINITE": [good, CostFactor(lambda t: np.inf, 1)],
         "NEGATIVE": [good, concave(0.1)],
         "DIVERGED": [LinearFactor(cavity.losses.Squared(), np.full((20, 4), 5.0), np.ones(20))],
     }[kind]
     options = {
-        "MAX_LOOPS": {"loops": 1},
+        "MAX_ITER": {"max_iter": 1},
         "NEGATIVE": {"negative": "skip"},
-        "DIVERGED": {"scheme": "qla", "loops": 1, "safeguards": True},
+        "DIVERGED": {"scheme": "qla", "max_iter": 1, "safeguards": True},
     }
     prior = standard_prior(4, 25.0) if kind == "DIVERGED" else standard_prior(1)
     return (factors, prior), options.get(kind, {})
@@ -312,19 +312,23 @@ def unpriced(monkeypatch):
 @pytest.mark.parametrize("scheme", ["qla", "vq", "exact"])
 @pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
 def test_a_loss_that_raises_in_compiled_loops_is_told_at_once(storage, scheme, sites, monkeypatch):
-    """With its factor and the state before it, and without a run of the plain engine."""
+    """With its factor and the state before it, and without a run in plain Python."""
     y = np.clip(X @ [1.0, -2.0, 0.5], -4.0, 4.0)
     prior, rows = standard_prior(3), storage(X)
     sound = LinearFactor.batches(Breaking(), rows, y, batch_size=5)
-    before = quietly(cavity.fit, sound, prior, scheme, sites=sites, order=range(4), loops=1, compiled=True)
+    before = quietly(
+        cavity.fit, sound, prior, scheme, sites=sites, order=range(4), max_iter=1, safeguards=False, compiled=True
+    )
     y[23] = 9.0
 
     def refuse(*args, **kwargs):
-        raise AssertionError("the plain engine was started")
+        raise AssertionError("plain Python was started")
 
-    monkeypatch.setattr("cavity.ep.fitting.run", refuse)
+    monkeypatch.setattr("cavity.ep.fitting.Factorised", refuse)
     with pytest.raises(FactorError, match="factor 4 raised OverflowError: too far out") as caught:
-        cavity.fit(LinearFactor.batches(Breaking(), rows, y, batch_size=5), prior, scheme, sites=sites)
+        cavity.fit(
+            LinearFactor.batches(Breaking(), rows, y, batch_size=5), prior, scheme, sites=sites, safeguards=False
+        )
     assert caught.value.factor == 4
     found = caught.value.result
     assert found.status is Status.INTERRUPTED

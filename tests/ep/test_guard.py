@@ -5,9 +5,9 @@ import pytest
 
 from cases import standard_prior
 from cavity import LinearFactor, fit, losses
-from cavity.ep.factorised import Guard, Settings, prior_cost
+from cavity.ep.factorised import prior_cost
+from cavity.ep.guard import Guard
 from cavity.ep.result import Refusal, Status
-from cavity.schedules import resolve_beta, resolve_order
 
 # Runs of few loops, compared with each other: that they have not converged is no news.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -32,7 +32,7 @@ def total_cost(factors, prior, point):
 def test_guarded_runs_never_end_above_the_cost_of_the_prior_mean(loss, scheme, batch):
     factors = LinearFactor.batches(loss, *correlated(), batch)
     prior = standard_prior(6, 25.0)
-    result = fit(factors, prior, scheme, loops=15, safeguards=True, compiled=False)
+    result = fit(factors, prior, scheme, max_iter=15, safeguards=True, compiled=False)
     assert result.posterior.is_proper
     assert total_cost(factors, prior, result.mean) <= total_cost(factors, prior, prior.mean) * (1.0 + 1e-9)
 
@@ -40,7 +40,7 @@ def test_guarded_runs_never_end_above_the_cost_of_the_prior_mean(loss, scheme, b
 def test_without_safeguards_the_same_data_blow_up():
     factors = LinearFactor.batches(losses.Squared(), *correlated(), 60)
     prior = standard_prior(6, 25.0)
-    result = fit(factors, prior, "qla", loops=15, compiled=False)
+    result = fit(factors, prior, "qla", max_iter=15, safeguards=False, compiled=False)
     assert total_cost(factors, prior, result.mean) > 10.0 * total_cost(factors, prior, prior.mean)
 
 
@@ -51,7 +51,8 @@ def test_compiled_and_plain_guards_agree(scheme, sites):
     factors = LinearFactor.batches(losses.Hinge(), X, y, 5)
     prior = standard_prior(4, 25.0)
     plain, compiled = (
-        fit(factors, prior, scheme, sites=sites, loops=4, tol=0.0, safeguards=True, compiled=c) for c in (False, True)
+        fit(factors, prior, scheme, sites=sites, max_iter=4, tol=0.0, safeguards=True, compiled=c)
+        for c in (False, True)
     )
     assert compiled.trace.refusals == plain.trace.refusals
     np.testing.assert_allclose(compiled.trace.changes, plain.trace.changes, rtol=1e-7, atol=1e-9)
@@ -59,10 +60,10 @@ def test_compiled_and_plain_guards_agree(scheme, sites):
     np.testing.assert_allclose(compiled.std, plain.std, rtol=PARITY)
 
 
-def test_a_lost_run_goes_back_and_says_so():
+def test_a_run_worse_than_its_prior_goes_back_and_says_so():
     factors = LinearFactor.batches(losses.Squared(), *correlated(), 60)
     prior = standard_prior(6, 25.0)
-    result = fit(factors, prior, "qla", loops=1, safeguards=True, compiled=False)
+    result = fit(factors, prior, "qla", max_iter=1, safeguards=True, compiled=False)
     assert result.status is Status.DIVERGED
     assert result.trace.refusals[-1, Refusal.DIVERGED] == 1
     np.testing.assert_array_equal(result.mean, prior.mean)
@@ -79,46 +80,57 @@ def test_where_all_goes_well_safeguards_change_nothing():
     np.testing.assert_allclose(guarded.mean, bare.mean, rtol=1e-12)
 
 
-def guard(cost, damping=1.0):
-    temperature, order = resolve_beta(1.0), resolve_order("cyclic")
-    return Guard(Settings(9, "own", temperature, order, 1.0, damping, "keep", 1e-3, safeguards=True), cost)
+class Watched:
+    """A guard, and the number of states it has kept."""
+
+    def __init__(self, cost, damping=1.0):
+        self.guard, self.kept = Guard(cost, damping), 0
+
+    def snapshot(self):
+        self.kept += 1
+        return {"kept": self.kept}
+
+    def begin(self, beta, prior_mean, mean):
+        """Whether the state was kept."""
+        before = self.kept
+        self.guard.begin_loop(beta, np.array([prior_mean]), np.array([mean]), self.snapshot)
+        return self.kept > before
+
+    def end(self, change, mean):
+        before = self.kept
+        self.guard.end_loop(change, np.array([mean]), self.snapshot)
+        return self.kept > before
 
 
 def test_damping_halves_while_the_change_does_not_shrink_and_relaxes_after():
-    g = guard(lambda point: 1.0, damping=0.8)
-    assert g.begin_loop(1.0, np.zeros(1), np.zeros(1))
+    watched = Watched(lambda point: 1.0, damping=0.8)
+    assert watched.begin(1.0, 0.0, 0.0)
     seen = []
     for change in (1.0, 1.0, 1.0, 2.0, 0.5, 0.1):
-        assert not g.end_loop(change, np.zeros(1))
-        seen.append(g.damping)
+        assert not watched.end(change, 0.0)
+        seen.append(watched.guard.damping)
     assert seen == pytest.approx([0.8, 0.8, 0.4, 0.2, 0.24, 0.288])
-    assert not g.is_lost
+    assert not watched.guard.is_worse_than_prior
 
 
-def test_the_best_loop_is_known_and_a_nan_cost_is_lost():
-    g = guard(lambda point: float(point[0]))
-    g.begin_loop(1.0, np.array([5.0]), np.array([5.0]))
-    assert [g.end_loop(1.0, np.array([cost])) for cost in (7.0, 4.0, 4.5, 3.0, 6.0)] == [
-        False,
-        True,
-        False,
-        True,
-        False,
-    ]
-    assert g.is_lost
-    assert not g.end_loop(1.0, np.array([np.nan]))
-    assert g.is_lost
+def test_the_best_loop_is_known_and_a_nan_cost_is_worse_than_the_prior():
+    watched = Watched(lambda point: float(point[0]))
+    watched.begin(1.0, 5.0, 5.0)
+    assert [watched.end(1.0, cost) for cost in (7.0, 4.0, 4.5, 3.0, 6.0)] == [False, True, False, True, False]
+    assert watched.guard.best == {"kept": 3}
+    assert watched.guard.is_worse_than_prior
+    assert not watched.end(1.0, np.nan)
+    assert watched.guard.is_worse_than_prior
     for _ in range(4):
-        g.end_loop(1.0, np.array([6.0]))
-    assert g.damping == 1.0 / 16.0
-    assert g.relative_damping == 1.0 / 16.0
+        watched.end(1.0, 6.0)
+    assert watched.guard.damping == watched.guard.relative_damping == 1.0 / 16.0
 
 
-def test_another_temperature_begins_anew():
-    g = guard(lambda point: float(point[0]))
-    assert g.begin_loop(1.0, np.array([5.0]), np.array([5.0]))
-    g.end_loop(1.0, np.array([1.0]))
-    assert not g.begin_loop(1.0, np.array([5.0]), np.array([1.0]))
-    assert g.begin_loop(2.0, np.array([9.0]), np.array([4.0]))
-    assert not g.end_loop(1.0, np.array([5.0]))
-    assert not g.is_lost
+def test_another_temperature_starts_over():
+    watched = Watched(lambda point: float(point[0]))
+    assert watched.begin(1.0, 5.0, 5.0)
+    watched.end(1.0, 1.0)
+    assert not watched.begin(1.0, 5.0, 1.0)
+    assert watched.begin(2.0, 9.0, 4.0)
+    assert not watched.end(1.0, 5.0)
+    assert not watched.guard.is_worse_than_prior

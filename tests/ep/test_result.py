@@ -23,7 +23,7 @@ def trace(**kwargs):
 
 
 def result(status=Status.CONVERGED, **kwargs):
-    return Result(POSTERIOR, (), status, trace(**kwargs))
+    return Result(POSTERIOR, (), status, trace(**kwargs), POSTERIOR)
 
 
 def test_a_result_has_the_moments_and_the_mass_of_its_posterior():
@@ -51,7 +51,7 @@ def test_only_what_did_not_end_as_asked_is_raised_with_its_words_and_the_trace(s
 @pytest.mark.parametrize(
     ("status", "advice"),
     [
-        (Status.MAX_LOOPS, ["raise loops", "damping=0.5"]),
+        (Status.MAX_ITER, ["raise max_iter", "damping=0.5"]),
         (Status.IMPROPER_CAVITY, ["damping=0.5", "negative='floor'", "narrower prior", "result.trace"]),
         (Status.NONFINITE, ["cost of the factors that result.trace names", "scale the data", "narrow the prior"]),
         (Status.NEGATIVE, ["negative='keep' or negative='floor'"]),
@@ -70,10 +70,10 @@ def test_every_status_is_reached_by_a_run_that_deserves_it():
     with pytest.raises(FactorError) as interrupted:
         fit([good, CostFactor(lambda t: {}[0], 1)], prior)
     reached = {
-        fit([same], standard_prior(4, 25.0), "qla", loops=1, safeguards=True).status,
+        fit([same], standard_prior(4, 25.0), "qla", max_iter=1, safeguards=True).status,
         fit([good], prior).status,
         fit([good], prior, sites="none").status,
-        fit([good], prior, loops=1).status,
+        fit([good], prior, max_iter=1).status,
         fit([good, concave(50.0)], prior).status,
         fit([good, bad], prior).status,
         fit([good, concave(0.1)], prior, negative="skip").status,

@@ -38,9 +38,9 @@ def assert_same(found, wanted, tol=PARITY):
 @pytest.mark.parametrize("scheme", ["la", "vq"])
 def test_settled_sites_stay_settled(scheme, compiled, storage):
     factors, prior = problem(storage)
-    settled = cavity.fit(factors, prior, scheme, loops=100, tol=1e-8, compiled=compiled)
+    settled = cavity.fit(factors, prior, scheme, max_iter=100, tol=1e-8, compiled=compiled)
     assert settled.status is Status.CONVERGED
-    again = cavity.fit(factors, prior, scheme, loops=100, tol=1e-7, start=settled.sites, compiled=compiled)
+    again = cavity.fit(factors, prior, scheme, max_iter=100, tol=1e-7, start=settled.sites, compiled=compiled)
     assert again.status is Status.CONVERGED
     assert len(again.trace.changes) == 1
     assert_same(again, settled, 1e-6)
@@ -52,9 +52,9 @@ def test_two_runs_in_turn_are_one(order, storage):
     """The order of the second run begins anew, so that only the cyclic one can be the same throughout."""
     factors, prior = problem(storage)
     options = {"tol": 0.0, "order": order}
-    half = cavity.fit(factors, prior, "la", loops=2, **options)
-    whole = cavity.fit(factors, prior, "la", loops=2, start=half.sites, **options)
-    at_once = cavity.fit(factors, prior, "la", loops=4, **options)
+    half = cavity.fit(factors, prior, "la", max_iter=2, **options)
+    whole = cavity.fit(factors, prior, "la", max_iter=2, start=half.sites, **options)
+    at_once = cavity.fit(factors, prior, "la", max_iter=4, **options)
     assert_same(whole, at_once, PARITY if order == "cyclic" else 0.1)
 
 
@@ -62,16 +62,16 @@ def test_two_runs_in_turn_are_one(order, storage):
 @pytest.mark.parametrize("kind", ["result", "list", "other storage", "plain"])
 def test_compiled_equals_plain_from_any_form_of_the_same_sites(kind, storage):
     factors, prior = problem(storage)
-    first = cavity.fit(factors, prior, "la", loops=2, tol=0.0)
+    first = cavity.fit(factors, prior, "la", max_iter=2, tol=0.0)
     other, _ = problem("csr" if storage == "dense" else "dense")
     start = {
         "result": lambda: first.sites,
         "list": lambda: [FactorialGaussian(s.log_scale, s.shift, s.precision) for s in first.sites],
-        "other storage": lambda: cavity.fit(other, prior, "la", loops=2, tol=0.0).sites,
-        "plain": lambda: cavity.fit(factors, prior, "la", loops=2, tol=0.0, compiled=False).sites,
+        "other storage": lambda: cavity.fit(other, prior, "la", max_iter=2, tol=0.0).sites,
+        "plain": lambda: cavity.fit(factors, prior, "la", max_iter=2, tol=0.0, compiled=False).sites,
     }[kind]()
     for loops in (1, 3):
-        options = {"loops": loops, "tol": 0.0, "start": start}
+        options = {"max_iter": loops, "tol": 0.0, "start": start}
         plain = cavity.fit(factors, prior, "la", compiled=False, **options)
         fast = cavity.fit(factors, prior, "la", compiled=True, **options)
         assert plain.trace.updates == fast.trace.updates
@@ -82,9 +82,9 @@ def test_compiled_equals_plain_from_any_form_of_the_same_sites(kind, storage):
 @engines
 def test_a_start_is_read_and_not_written(compiled):
     factors, prior = problem()
-    sites = cavity.fit(factors, prior, "la", loops=1).sites
+    sites = cavity.fit(factors, prior, "la", max_iter=1).sites
     before = [FactorialGaussian(s.log_scale, s.shift, s.precision) for s in sites]
-    cavity.fit(factors, prior, "la", loops=5, start=sites, compiled=compiled)
+    cavity.fit(factors, prior, "la", max_iter=5, start=sites, compiled=compiled)
     assert list(sites) == before
 
 
@@ -99,10 +99,10 @@ def test_uniform_sites_are_the_usual_start(compiled):
 
 def test_another_prior_or_temperature_may_go_on_from_the_same_sites():
     factors, prior = problem()
-    sites = cavity.fit(factors, prior, "la", loops=50, tol=1e-6).sites
+    sites = cavity.fit(factors, prior, "la", max_iter=50, tol=1e-6).sites
     wider = standard_prior(6, 1.3)
-    cold = cavity.fit(factors, wider, "la", loops=50, tol=1e-6)
-    warm = cavity.fit(factors, wider, "la", loops=50, tol=1e-6, start=sites)
+    cold = cavity.fit(factors, wider, "la", max_iter=50, tol=1e-6)
+    warm = cavity.fit(factors, wider, "la", max_iter=50, tol=1e-6, start=sites)
     assert_same(warm, cold, 1e-5)
     assert len(warm.trace.changes) < len(cold.trace.changes)
 
@@ -121,7 +121,7 @@ def test_factors_of_any_kind_may_start_from_sites():
 @engines
 def test_the_number_of_sites_must_be_that_of_the_factors(compiled):
     factors, prior = problem()
-    sites = list(cavity.fit(factors, prior, "la", loops=2).sites)
+    sites = list(cavity.fit(factors, prior, "la", max_iter=2).sites)
     for wrong in (sites[:-1], [*sites, sites[0]], []):
         with pytest.raises(ValueError, match=f"start must hold one site for each of 5 factors, got {len(wrong)}"):
             cavity.fit(factors, prior, "la", start=wrong, compiled=compiled)
@@ -131,7 +131,7 @@ def test_the_number_of_sites_must_be_that_of_the_factors(compiled):
 @engines
 def test_a_site_must_have_the_coordinates_of_its_factor(compiled, storage):
     factors, prior = problem(storage)
-    sites = list(cavity.fit(factors, prior, "la", loops=2).sites)
+    sites = list(cavity.fit(factors, prior, "la", max_iter=2).sites)
     sizes = [site.dim for site in sites]
     assert sizes[0] == sizes[1] == 5
     for k, dim in ((0, 6), (1, 4), (4, sizes[4] + 1)):
@@ -145,7 +145,7 @@ def test_a_site_must_have_the_coordinates_of_its_factor(compiled, storage):
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_site_must_be_finite(value, compiled, storage):
     factors, prior = problem(storage)
-    sites = list(cavity.fit(factors, prior, "la", loops=2).sites)
+    sites = list(cavity.fit(factors, prior, "la", max_iter=2).sites)
     good = sites[2]
     for bad in (
         FactorialGaussian(value, good.shift, good.precision),
@@ -160,7 +160,7 @@ def test_a_site_must_be_finite(value, compiled, storage):
 @engines
 def test_the_product_with_the_prior_must_be_proper(compiled, storage):
     factors, prior = problem(storage)
-    sites = list(cavity.fit(factors, prior, "la", loops=2).sites)
+    sites = list(cavity.fit(factors, prior, "la", max_iter=2).sites)
     negative = FactorialGaussian(0.0, sites[0].shift, np.full(sites[0].dim, -1e3))
     with pytest.raises(ValueError, match="the prior times the sites of start is not proper"):
         cavity.fit(factors, prior, "la", start=[negative, *sites[1:]], compiled=compiled)
@@ -171,8 +171,8 @@ def test_the_product_with_the_prior_must_be_proper(compiled, storage):
 @pytest.mark.parametrize("sites", ["tied", "averaged", "none"])
 def test_only_sites_of_their_own_can_be_given(sites):
     factors, prior = problem()
-    start = cavity.fit(factors, prior, "la", loops=2).sites
-    with pytest.raises(ValueError, match=f"start needs sites='own', one site a factor, got sites='{sites}'"):
+    start = cavity.fit(factors, prior, "la", max_iter=2).sites
+    with pytest.raises(ValueError, match=f"start needs sites='own', one site per factor, got sites='{sites}'"):
         cavity.fit(factors, prior, "la", sites=sites, start=start)
 
 
@@ -180,6 +180,6 @@ def test_a_list_of_factors_may_start_too():
     factors = logistic_factors(np.random.default_rng(0))
     prior = standard_prior(3)
     for compiled in (True, False):
-        settled = cavity.fit(factors, prior, "la", loops=50, tol=1e-8, compiled=compiled)
+        settled = cavity.fit(factors, prior, "la", max_iter=50, tol=1e-8, compiled=compiled)
         again = cavity.fit(factors, prior, "la", tol=1e-7, start=settled.sites, compiled=compiled)
         assert len(again.trace.changes) == 1

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from cases import assert_same, gaussians, standard_prior
 from cavity import FactorialGaussian
-from cavity.ep.stores import NoSites, OwnSites, TiedSites, extend, is_proper_against, restrict
+from cavity.ep.stores import NoSites, OwnSites, TiedSites, is_proper_against, restrict
 
 ROUNDING = 1e-12
 DIM = 3
@@ -26,7 +26,7 @@ def test_the_posterior_is_the_prior_times_all_changes(store, made):
     sites, wanted = store(SUPPORTS, DIM), standard_prior(DIM)
     for k, change in made:
         sites.update(k, change)
-        wanted = wanted * extend(change, SUPPORTS[k], DIM)
+        wanted = wanted * sites.extend(k, change)
     assert_same(sites.posterior(standard_prior(DIM)), wanted, 1e3 * ROUNDING)
 
 
@@ -36,10 +36,9 @@ def test_looking_ahead_is_what_updating_gives(store, made, data):
     sites, posterior = store(SUPPORTS, DIM), standard_prior(DIM)
     for k, change in made:
         following = data.draw(st.integers(0, len(SUPPORTS) - 1))
-        posterior = posterior * extend(change, SUPPORTS[k], DIM)
-        updated, cavity = sites.updated(k, change), sites.following_cavity(posterior, k, change, following, 0.5)
+        posterior = posterior * sites.extend(k, change)
+        cavity = sites.following_cavity(posterior, k, change, following, 0.5)
         sites.update(k, change)
-        assert_same(sites.site(k), updated, ROUNDING)
         assert_same(cavity, restrict(posterior, SUPPORTS[following]) / sites.site(following) ** 0.5, ROUNDING)
 
 
@@ -96,6 +95,7 @@ def test_rounding_errors_of_a_difference_are_no_precision():
 def test_extending_undoes_restricting():
     g = FactorialGaussian(0.5, [1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
     assert restrict(g, None) is g
-    assert extend(g, None, 3) is g
+    sites = OwnSites(SUPPORTS, DIM)
+    assert sites.extend(0, g) is g
     assert restrict(g, SUPPORTS[1]).shift.tolist() == [1.0, 3.0]
-    assert extend(restrict(g, SUPPORTS[1]), SUPPORTS[1], 3).precision.tolist() == [4.0, 0.0, 6.0]
+    assert sites.extend(1, restrict(g, SUPPORTS[1])).precision.tolist() == [4.0, 0.0, 6.0]

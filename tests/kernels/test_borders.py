@@ -13,8 +13,8 @@ from scipy import sparse
 
 from cases import random_rows, random_signs, standard_prior
 from cavity import LinearFactor, schemes
-from cavity.ep import compiled as linear
-from cavity.ep.fitting import make_settings
+from cavity.ep import compiled, driver
+from cavity.ep.fitting import make_options
 from cavity.ep.stream import Stream
 from cavity.factors import LinearBatches
 from cavity.kernels._border import check_rows, check_visits
@@ -32,9 +32,8 @@ def problem(storage="dense"):
 
 def run(factors, order="cyclic", sites="own"):
     """The compiled run, and nothing around it."""
-    loops = 1 if sites == "none" else 2
-    settings = make_settings(loops, sites, 1.0, 1.0, 1.0, order, 0, "keep", 1e-3, len(factors))
-    return linear.run(factors, standard_prior(WIDTH), schemes.Laplace(), settings)
+    options = make_options(len(factors), max_iter=1 if sites == "none" else 2, sites=sites, order=order)
+    return driver.run(compiled.backend_for(factors, standard_prior(WIDTH), schemes.Laplace(), options), options)
 
 
 def stream_of(width):
@@ -134,7 +133,7 @@ WITHOUT_ROWS = textwrap.dedent(
     prior = cavity.FactorialGaussian.from_moments(np.zeros(2), 1.0)
     for order in (weights, weights[::-1]):
         factors = [cavity.LinearFactor(Squared(), X, y, w) for w in order]
-        plain, fast = (cavity.fit(factors, prior, "qla", loops=2, compiled=c) for c in (False, True))
+        plain, fast = (cavity.fit(factors, prior, "qla", max_iter=2, compiled=c) for c in (False, True))
         assert np.allclose(plain.mean, fast.mean, atol=1e-12)
     """
 )

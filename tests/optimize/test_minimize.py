@@ -22,12 +22,12 @@ VARIANCE = 25.0
 ROUNDING = 1e-12
 # What is refused whatever the factors.
 WRONG_OPTIONS = [
-    *(({"loops": wrong}, "loops must be a whole number of at least 1") for wrong in (0, 2.5, np.inf, "3", True)),
+    *(({"max_iter": wrong}, "max_iter must be a whole number of at least 1") for wrong in (0, 2.5, np.inf, "3", True)),
     *(({"tol": wrong}, r"tol must lie in \[0, 1\)") for wrong in (-1.0, 1.0, np.nan, np.inf, None, "x")),
     *(({"beta": wrong}, "beta must be") for wrong in ((1.0, -1.0), "hot", [], [[1.0]], np.nan, True)),
     *(({"damping": wrong}, r"damping must lie in \(0, 1\]") for wrong in (0.0, -5, 2.0, np.nan, None, "a")),
     *(({"order": wrong}, "order must") for wrong in ("backwards", "nonsense", None, 3, [7], [])),
-    *(({"seed": wrong}, "seed must be a whole number of at least 0") for wrong in (-1, 0.5, None, "x")),
+    *(({"random_state": wrong}, "random_state must be a whole number of at least 0") for wrong in (-1, 0.5, None, "x")),
     ({"polishing": "no"}, "polishing must be True or False"),
     ({"scheme": "nothing"}, "scheme must be one of"),
 ]
@@ -98,7 +98,7 @@ def test_tol_leads_on_to_the_minimum():
     X, y = signs()
     least = certified(losses.Hinge(), y[:, None] * X)
     factors = LinearFactor.batches(losses.Hinge(), X, y, 10)
-    assert cavity.minimize(factors, wide(4), tol=1e-8, loops=40).cost == pytest.approx(least, rel=1e-5)
+    assert cavity.minimize(factors, wide(4), tol=1e-8, max_iter=40).cost == pytest.approx(least, rel=1e-5)
 
 
 def test_quasi_zero_one_ends_well_below_the_logistic_solution():
@@ -169,7 +169,7 @@ def test_factors_of_some_coordinates():
 
 def test_same_input_same_output():
     X, y = signs()
-    runs = [cavity.minimize(boxes(losses.Hinge(), X, y), wide(4), order="shuffled", seed=3) for _ in range(2)]
+    runs = [cavity.minimize(boxes(losses.Hinge(), X, y), wide(4), order="shuffled", random_state=3) for _ in range(2)]
     assert np.array_equal(runs[0].point, runs[1].point)
     assert runs[0].evaluations == runs[1].evaluations
 

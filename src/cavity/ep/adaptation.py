@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity.ep.row_sites import RowSites
+from cavity.ep.snapshots import State
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 from cavity.noise import estimate_scale, with_scale
@@ -97,6 +98,16 @@ class Adaptive:
         self._waited = 0
         variances = np.where(self.free, v * np.exp(step), 1.0 / prior.precision)
         return FactorialGaussian.from_moments(center, variances)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Give what is remembered between two loops."""
+        last = (np.nan, np.nan) if self._last is None else self._last
+        return {"adaptation": np.array([*last, self._waited, self._found])}
+
+    def restore(self, state: State) -> None:
+        """Return to such a state."""
+        here, step, waited, found = (float(number) for number in state["adaptation"])
+        self._last, self._waited, self._found = None if np.isnan(here) else (here, step), int(waited), bool(found)
 
     def _determined(self, variance: FloatArray, v: float) -> float:
         """Count the coefficients that the data determine, the added ones included."""

@@ -13,18 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.ep.knowledge import Gaussian, Knowledge
-from cavity.ep.result import Ledger, Refusal, Status, Trace
+from cavity.ep.driver import Change, Run, Step
+from cavity.ep.driver import run as run_backend
+from cavity.ep.knowledge import Knowledge
+from cavity.ep.options import Options
+from cavity.ep.result import Ledger, Refusal, Result, Status
 from cavity.ep.row_sites import RowSites, log_scale, propose
+from cavity.ep.snapshots import State, arrays_of, gaussian_of
 from cavity.factors.arranged import Rows
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
+from cavity.noise import with_scale
 
 FloatArray = NDArray[np.float64]
 
@@ -74,6 +78,12 @@ class Work(Protocol):
     def variance(self) -> FloatArray:
         """Posterior variances of the coefficients."""
 
+    def snapshot(self) -> dict[str, Any]:
+        """Give the state between two blocks."""
+
+    def restore(self, state: State) -> None:
+        """Return to such a state."""
+
 
 class Adaptation(Protocol):
     """What is revised after every loop, beside the sites."""
@@ -85,6 +95,12 @@ class Adaptation(Protocol):
 
     def loss(self, loss: Loss, targets: FloatArray, weights: FloatArray, sites: RowSites) -> Loss:
         """Loss for the next loop; only its field ``scale`` may differ."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """Give the state between two loops."""
+
+    def restore(self, state: State) -> None:
+        """Return to such a state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,60 +117,12 @@ class Fixed:
         """Keep the loss."""
         return loss
 
+    def snapshot(self) -> dict[str, Any]:
+        """Nothing to keep."""
+        return {}
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How a run goes.
-
-    Parameters
-    ----------
-    max_iter
-        Loops at most.
-    tol
-        The run ends when no mean is estimated to move by more than this many standard deviations any more, and no
-        variance by more than this share.
-    beta
-        Inverse temperature: the power of all factors.
-    power
-        Power of Power EP: how much of a row's factor is removed and fitted at a time.
-    """
-
-    max_iter: int = 100
-    tol: float = 0.01
-    beta: float = 1.0
-    power: float = 1.0
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """How a run ended: what the rows say, apart from the prior, and the prior and the loss that it ended with."""
-
-    knowledge: Any
-    prior: FactorialGaussian
-    loss: Loss
-    status: Status
-    trace: Trace
-
-    @cached_property
-    def posterior(self) -> Gaussian:
-        """Prior times sites; its mass is the evidence."""
-        posterior: Gaussian = self.knowledge.posterior(self.prior)
-        return posterior
-
-    @property
-    def mean(self) -> FloatArray:
-        """Posterior mean."""
-        return self.posterior.mean
-
-    @property
-    def std(self) -> FloatArray:
-        """Posterior standard deviations."""
-        return np.sqrt(self.posterior.variance)
-
-    @property
-    def log_evidence(self) -> float:
-        """Logarithm of the integral of prior times sites."""
-        return self.posterior.log_mass
+    def restore(self, state: State) -> None:
+        """Nothing to return to."""
 
 
 def run(
@@ -166,8 +134,9 @@ def run(
     predictor: int = 0,
     adaptation: Adaptation | None = None,
     report: Callable[[int, float], None] | None = None,
-) -> Outcome:
-    """Revise the sites of all rows until the posterior stands.
+    state: State | None = None,
+) -> Result:
+    """Revise the sites of all rows until the posterior has converged.
 
     Parameters
     ----------
@@ -176,7 +145,7 @@ def run(
     rows
         Rows, targets and weights.
     work
-        A backend that stands at the prior of these rows.
+        The posterior, which stands at the prior of these rows.
     options
         When to stop.
     predictor
@@ -185,59 +154,70 @@ def run(
         What is revised after every loop beside the sites.
     report
         Called with the loop's number and its change.
+    state
+        Where to continue from: `Result.state` of a run with the same rows.
     """
-    state = _Run(loss, rows, work, options, predictor, Fixed() if adaptation is None else adaptation)
-    for loop in range(options.max_iter):
-        state.loop(loop)
+    backend = Blocks(loss, rows, work, options, predictor, Fixed() if adaptation is None else adaptation)
+
+    def after_loop(going: Run) -> None:
         if report is not None:
-            report(loop, state.change)
-        if state.converged:
-            break
-        if loop + 1 < options.max_iter:
-            state.adapt(loop)
-    return state.result()
+            report(going.ledger.loops - 1, going.ledger.changes[-1])
+
+    return run_backend(backend, options, after_loop=after_loop, state=state)
 
 
-class _Run:
-    """Sites and books of a run."""
+class Blocks:
+    """Sites of all rows, and the posterior that they make with the prior."""
 
     def __init__(
         self, loss: Loss, rows: Rows, work: Work, options: Options, predictor: int, adaptation: Adaptation
     ) -> None:
         self.loss, self.rows, self.work, self.options, self.adaptation = loss, rows, work, options, adaptation
-        self.targets = rows.targets[predictor]
-        self.sites, self.ledger = RowSites.start(self.targets.size), Ledger()
-        self.change, self.remaining, self.moved = np.inf, np.inf, 0.0
+        self.targets, self.beta = rows.targets[predictor], options.temperature.beta(0)
+        self.sites = RowSites.start(self.targets.size)
+        self.change, self.least_change, self.shortest = np.inf, np.inf, 1.0
         self.next_prior, self.next_loss = work.prior, loss
-        self.least_change, self.shortest = np.inf, 1.0
         self.after: FloatArray = np.empty(0)
 
-    def loop(self, number: int) -> None:
+    @property
+    def prior(self) -> FactorialGaussian:
+        """The prior, which may change from loop to loop."""
+        return self.work.prior
+
+    @property
+    def mean(self) -> FloatArray:
+        """Posterior mean."""
+        return self.work.mean
+
+    def begin_loop(self, loop: int, beta: float, ledger: Ledger) -> None:
+        """Multiply the sites by the ratio of temperatures."""
+        if beta != self.beta:
+            if self.work.scale(beta / self.beta):
+                self.sites.scale_by(beta / self.beta)
+            else:
+                ledger.refuse(-1, Refusal.RESCALING)
+            self.beta = beta
+
+    def sweep(self, step: Step, ledger: Ledger) -> Change:
         """Visit every row once."""
-        self.ledger.begin_loop(self.options.beta)
+        first, before = step.loop == 0, self.change
         self.shortest = 1.0
-        mean, variance = self.work.mean, self.work.variance() if number == 0 else self.after
-        for part in self.work.parts(number == 0):
-            self._visit(part, fresh=number == 0)
+        mean, variance = self.work.mean, self.work.variance() if first else self.after
+        for part in self.work.parts(first):
+            self._visit(part, first, ledger)
         self.after = self.work.variance()
         shift = np.max(np.abs(self.work.mean - mean) / np.sqrt(self.after), initial=0.0)
         stretch = np.max(np.abs(np.log(self.after / variance)), initial=0.0)
-        before, self.change = self.change, float(max(shift, stretch))
-        self.ledger.end_loop(self.change)
-        self._set_ceiling(number)
+        self.change = float(max(shift, stretch))
+        self._set_ceiling(step.loop)
         # With changes that fall by a constant rate, the sum of those to come; steps below one hide a part of them.
         rate = min(self.change / before, _SLOWEST_RATE) if before > 0.0 else 0.0
         average_step = float(np.mean(self.sites.step)) if self.sites.step.size else 1.0
-        self.remaining = self.change * max(1.0, rate / (1.0 - rate)) / (average_step * self.shortest)
-        self._look_ahead(number)
+        remaining = self.change * max(1.0, rate / (1.0 - rate)) / (average_step * self.shortest)
+        moved = self._look_ahead(step.loop)
+        return Change(self.change, remaining if moved < 2.0 * self.options.tol else np.inf)
 
-    @property
-    def converged(self) -> bool:
-        """Whether what is still to come is below the tolerance, and nothing was refused in the last loop."""
-        quiet = self.ledger.has_settled(np.inf) and self.moved < 2.0 * self.options.tol
-        return quiet and self.remaining < self.options.tol
-
-    def adapt(self, number: int) -> None:
+    def prepare(self, loop: int, ledger: Ledger) -> None:
         """Take over the prior and the noise scale that the last loop suggests."""
         if self.next_loss is not self.loss:
             factor = (self.loss.scale / self.next_loss.scale) ** 2  # type: ignore[attr-defined]
@@ -247,13 +227,42 @@ class _Run:
         if self.next_prior is not self.work.prior:
             self.least_change = np.inf  # what follows the new prior is not a sign of trouble
             if not self.work.set_prior(self.next_prior):
-                self.ledger.refuse(-1, Refusal.RESCALING)
+                ledger.refuse(-1, Refusal.RESCALING)
 
-    def result(self) -> Outcome:
-        """Everything so far as a value."""
+    def snapshot(self) -> dict[str, Any]:
+        """Give sites, what their damping remembers, the posterior, and what adapts with it."""
+        return {
+            **self.sites.arrays(),
+            **self.work.snapshot(),
+            **self.adaptation.snapshot(),
+            "numbers": np.array([self.beta, self.change, self.least_change, self.sites.ceiling]),
+            "variances": self.after,
+            **arrays_of("next_prior", self.next_prior),
+            "loss_scales": np.array([float(getattr(one, "scale", 1.0)) for one in (self.loss, self.next_loss)]),
+        }
+
+    def restore(self, state: State) -> None:
+        """Return to such a state."""
+        self.work.restore(state)
+        self.adaptation.restore(state)
+        self.sites.set_arrays(state)
+        self.beta, self.change, self.least_change, self.sites.ceiling = (float(n) for n in state["numbers"])
+        self.after = np.array(state["variances"])
+        following_prior = gaussian_of("next_prior", state)
+        self.next_prior = self.prior if following_prior == self.prior else following_prior
+        now, following = (float(scale) for scale in state["loss_scales"])
+        if now != getattr(self.loss, "scale", 1.0):
+            self.loss = with_scale(self.loss, now)
+        self.next_loss = self.loss if following == now else with_scale(self.loss, following)
+
+    def finish(self, ledger: Ledger) -> None:
+        """Nothing to do: the posterior is factorised after every block."""
+
+    def result(self, status: Status, ledger: Ledger) -> Result:
+        """Give posterior and the product of all sites as values."""
         knowledge = self.work.knowledge(self._log_scale())
-        status = self.ledger.status(single_pass=self.options.max_iter == 1, settled=self.converged)
-        return Outcome(knowledge, self.work.prior, self.loss, status, self.ledger.trace())
+        prior = self.work.prior
+        return Result(knowledge.posterior(prior), knowledge, status, ledger.trace(), prior, self.loss)
 
     def _log_scale(self) -> float:
         """Scale of all sites under the posterior as it stands: one more look at every row, for the evidence."""
@@ -262,7 +271,7 @@ class _Run:
             sites = self.sites.part(part)
             sites.mean[:], sites.variance[:] = self.work.predictors(part)
             weights = self.rows.weights[part]
-            total += log_scale(self.loss, self.targets[part], weights, sites, beta=o.beta, power=o.power)
+            total += log_scale(self.loss, self.targets[part], weights, sites, beta=self.beta, power=o.power)
         return total
 
     def _set_ceiling(self, number: int) -> None:
@@ -273,29 +282,30 @@ class _Run:
         if number > 0:
             self.least_change = min(self.least_change, self.change)
 
-    def _look_ahead(self, number: int) -> None:
-        """Ask what the prior and the loss of the next loop should be, and by how much they would move."""
+    def _look_ahead(self, number: int) -> float:
+        """Ask what prior and loss of the next loop should be; the largest change of their logarithms."""
         work, rows = self.work, self.rows
         self.next_prior = self.adaptation.prior(work.prior, work.mean, self.after, number, self.change)
         self.next_loss = self.adaptation.loss(self.loss, self.targets, rows.weights, self.sites)
-        self.moved = 0.0
+        moved = 0.0
         if self.next_prior is not work.prior:
-            self.moved = float(np.max(np.abs(np.log(self.next_prior.precision / work.prior.precision))))
+            moved = float(np.max(np.abs(np.log(self.next_prior.precision / work.prior.precision))))
         if self.next_loss is not self.loss:
             ratio = self.next_loss.scale / self.loss.scale  # type: ignore[attr-defined]
-            self.moved = max(self.moved, 2.0 * abs(float(np.log(ratio))))
+            moved = max(moved, 2.0 * abs(float(np.log(ratio))))
+        return moved
 
-    def _visit(self, part: slice, fresh: bool) -> None:
+    def _visit(self, part: slice, fresh: bool, ledger: Ledger) -> None:
         """Revise the rows of a block; halve their steps while the posterior would be improper."""
         sites = self.sites.part(part)
         sites.mean[:], sites.variance[:] = self.work.predictors(part)
         o = self.options
         revision, step = propose(
-            self.loss, self.targets[part], self.rows.weights[part], sites, beta=o.beta, power=o.power, fresh=fresh
+            self.loss, self.targets[part], self.rows.weights[part], sites, beta=self.beta, power=o.power, fresh=fresh
         )
-        self.ledger.updates += step.size
-        self._note(part, revision.improper, Refusal.IMPROPER_CAVITY)
-        self._note(part, revision.nonfinite, Refusal.NONFINITE)
+        ledger.updates += step.size
+        self._note(ledger, part, revision.improper, Refusal.IMPROPER_CAVITY)
+        self._note(ledger, part, revision.nonfinite, Refusal.NONFINITE)
         shortened = 1.0
         for _ in range(_SHORTENINGS):
             farthest = _FARTHEST if shortened > _LEAST_SHARE else np.inf
@@ -306,9 +316,9 @@ class _Run:
                 return
             factor = max(_CAUTION * share, _LEAST_SHARE) if farthest < np.inf else 0.5
             step, shortened = factor * step, factor * shortened
-            self.ledger.damp(-1)
-        self._note(part, np.ones(step.size, dtype=bool), Refusal.IMPROPER_POSTERIOR)
+            ledger.damp(-1)
+        self._note(ledger, part, np.ones(step.size, dtype=bool), Refusal.IMPROPER_POSTERIOR)
 
-    def _note(self, part: slice, refused: NDArray[np.bool_], why: Refusal) -> None:
+    def _note(self, ledger: Ledger, part: slice, refused: NDArray[np.bool_], why: Refusal) -> None:
         for row in np.flatnonzero(refused):
-            self.ledger.refuse(int(self.rows.order[part][row]), why)
+            ledger.refuse(int(self.rows.order[part][row]), why)

@@ -10,6 +10,7 @@ each other where calls alternate.
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from scipy.linalg.blas import dgemv, dsyrk, dtrsm
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from cavity.ep.knowledge import DenseKnowledge
+from cavity.ep.snapshots import State, arrays_of, gaussian_of
 from cavity.factors.arranged import Rows
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 
@@ -107,6 +109,15 @@ class DenseWork:
         """Posterior variances of the coefficients."""
         inverse, _ = dtrtri(self.root, lower=1)
         return np.asarray(np.einsum("ij,ij->j", inverse, inverse))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Give the prior and what the rows say."""
+        return {**arrays_of("prior", self.prior), "information": self.information, "shift": self.shift}
+
+    def restore(self, state: State) -> None:
+        """Return to such a state."""
+        self.prior, self.shift = gaussian_of("prior", state), np.array(state["shift"])
+        self._factorise(np.asfortranarray(state["information"]))
 
     def _rows_of(self, part: slice) -> FloatArray:
         if self._block[0] != part:

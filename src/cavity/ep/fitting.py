@@ -4,48 +4,63 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cavity import schedules, schemes
 from cavity._checks import flag, nonnegative_number, number_between, one_of, positive_number, shown, whole_number
-from cavity.ep.factorised import FactorError, Negative, Settings, SiteMode, Update, run
-from cavity.ep.problem import are_linear, check_batches, check_factors, check_problem, check_start, stacked, untouched
+from cavity.ep import blocks, driver
+from cavity.ep.dense import DenseWork
+from cavity.ep.factorised import Factorised, Update
+from cavity.ep.options import Negative, Options, SiteMode
+from cavity.ep.problem import are_linear, check_batches, check_factors, check_problem, check_sites, stacked, untouched
 from cavity.ep.progress import ProgressBar
-from cavity.ep.result import Result, warn_of
+from cavity.ep.result import FactorError, Result, warn_of
+from cavity.ep.snapshots import State
+from cavity.ep.sparse import SparseWork
 from cavity.factors import Factor, LinearBatches
+from cavity.factors.arranged import Rows
+from cavity.gaussians import analyse
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.mode import BatchSites, Mode, find_mode, gaussians, sites_at
 from cavity.schedules import Order, Temperature
 from cavity.schemes._protocol import Scheme
 
-_DEFAULT_LOOPS = 20
+Start = Sequence[FactorialGaussian] | Literal["mode"] | Mode | None
+Covariance = Literal["diagonal", "full", "sparse"]
+
+_DEFAULT_LOOPS = {"diagonal": 20, "full": 100, "sparse": 100}
+# Columns up to which a whole covariance is kept: 200 MB for each copy of the matrix.
+_WIDEST = 5000
 
 
 def fit(
     factors: Sequence[Factor],
     prior: FactorialGaussian,
-    scheme: str | Scheme = "vq",
+    scheme: str | Scheme | None = None,
     *,
-    loops: int | None = None,
+    covariance: Covariance = "diagonal",
+    max_iter: int | None = None,
+    tol: float = 1e-3,
     sites: SiteMode = "own",
     beta: float | Sequence[float] | Temperature = 1.0,
     power: float = 1.0,
     damping: float = 1.0,
     order: str | Order | ArrayLike = "cyclic",
-    seed: int = 0,
+    random_state: int = 0,
     negative: Negative = "keep",
-    tol: float = 1e-3,
-    safeguards: bool = False,
-    start: Sequence[FactorialGaussian] | Literal["mode"] | Mode | None = None,
+    safeguards: bool = True,
+    start: Start = None,
+    state: State | None = None,
     callback: Callable[[Update], object] | None = None,
-    progress: bool = False,
+    verbose: bool = False,
     compiled: bool | None = None,
 ) -> Result:
-    r"""Approximate :math:`\text{prior}(\theta) \prod_k e^{-\beta u_k(\theta)}` by a factorial Gaussian.
+    r"""Approximate :math:`\text{prior}(\theta) \prod_k e^{-\beta u_k(\theta)}` by a Gaussian.
 
     Parameters
     ----------
@@ -54,16 +69,24 @@ def fit(
     prior
         A proper `FactorialGaussian`.
     scheme
-        ``"la"``, ``"qla"``, ``"gq"``, ``"vq"``, ``"rvq"``, for linear factors also ``"exact"``, or a scheme from
-        `cavity.schemes`.
-    loops
-        Most loops over the factors: 20 by default, 1 with ``sites="none"``.
+        How a site is fitted: ``"la"``, ``"qla"``, ``"gq"``, ``"vq"`` (the paper's), ``"rvq"``, for linear factors also
+        ``"exact"``, or a scheme from `cavity.schemes`. None takes ``"exact"`` from the mode for linear factors of one
+        loss, and ``"rvq"`` for others.
+    covariance
+        ``"diagonal"``: a product of Gaussians, the paper's family; its deviations are conditional on the other
+        coordinates. ``"full"``: all correlations, for linear factors of one loss of at most 5000 columns, by blocks of
+        rows, every row with a site of its own. ``"sparse"``: the same with a sparse precision matrix.
+    max_iter
+        Loops over the factors at most: 20 by default, 1 with ``sites="none"``, 100 with all correlations.
+    tol
+        The run ends when no mean moves by more than this many standard deviations any more, and no precision by more
+        than this share. 0 never ends it.
     sites
-        ``"own"``: one stored site a factor, plain EP. ``"tied"``: one for all, revised at every visit (Stochastic
-        EP). ``"averaged"``: one for all, revised once a loop by the average of all fits (Averaged EP).
+        ``"own"``: one stored site per factor, plain EP. ``"tied"``: one for all, revised at every visit (Stochastic
+        EP). ``"averaged"``: one for all, revised once per loop by the average of all fits (Averaged EP).
         ``"none"``: nothing stored, a single pass.
     beta
-        Inverse temperature: a number, one number a loop, or a schedule such as `schedules.Annealing`. When it
+        Inverse temperature: a number, one number per loop, or a schedule such as `schedules.Annealing`. When it
         changes, the sites are raised to the ratio.
     power
         Power :math:`\alpha` of Power EP: that much of a factor is removed and fitted. 1 is plain EP.
@@ -71,32 +94,31 @@ def fit(
         Step towards the new site, in (0, 1].
     order
         ``"cyclic"``, ``"shuffled"``, indices, or an order from `cavity.schedules`.
-    seed
+    random_state
         Seed of ``order="shuffled"``.
     negative
         What becomes of negative site precisions. ``"keep"``: allowed while posterior and cavities stay proper.
         ``"floor"``: raised to 1e-10, as the paper's program does. ``"skip"``: the update is refused.
-    tol
-        A loop that changes no mean by more than this many standard deviations, and no precision by more than
-        this share, ends the run. 0 never does.
     safeguards
         Whether to keep the run from blowing up: where a cavity is improper only as much of the old site is removed as
-        can be; the damping halves while the posterior's change does not shrink, and doubles again after; a run that
-        ends at a higher cost than the prior mean goes back to its best loop. Same input, same output. Off, EP is as
-        the paper has it.
+        can be; the damping halves while the posterior's change does not shrink, and grows again after; a run that
+        ends at a higher cost than the prior mean goes back to its best loop. False is EP as the paper has it.
     start
-        Sites to start from instead of uniform ones, for ``sites="own"``. As in `Result.sites`, one a factor in its own
-        coordinates; their product with the prior must be proper. Or ``"mode"``, for linear factors of one loss: the
+        Sites to start from instead of uniform ones, for ``sites="own"``. As in `Result.sites`, one per factor in its
+        own coordinates; their product with the prior must be proper. Or ``"mode"``, for linear factors of one loss: the
         second-order expansion of every factor at the minimum of prior and costs, which is found first; or that
         minimum, as `cavity.mode.find_mode` gives it.
+    state
+        `Result.state` of an earlier run with the same factors and choices, to continue it bit for bit.
     callback
         Called with an `Update` after every visit.
-    progress
+    verbose
         Whether to show a progress bar on standard error.
     compiled
         Whether to run compiled loops, which serve linear factors of one loss, all schemes with a rule of
         precision 3, and every choice of sites but ``"averaged"``. None takes them wherever they can serve, without a
-        callback; True insists; False runs the plain engine. The answer is the same to rounding.
+        callback; True insists; False runs plain Python. The answer is the same to rounding. Nothing needs to be
+        compiled for ``covariance="full"`` and ``"sparse"``.
 
     Returns
     -------
@@ -125,48 +147,87 @@ def fit(
     (array([1.333333, 1.333333]), 'CONVERGED')
     """
     check_problem(factors, prior)
-    settings = make_settings(loops, sites, beta, power, damping, order, seed, negative, tol, len(factors), safeguards)
-    options: Any = {"start": start, "callback": callback, "progress": progress, "compiled": compiled}
-    result = run_checked(factors, prior, schemes.resolve(scheme), settings, **options)
+    one_of("covariance", covariance, ("diagonal", "full", "sparse"))
+    if max_iter is None:
+        max_iter = 1 if sites == "none" else _DEFAULT_LOOPS[covariance]
+    options = make_options(
+        len(factors),
+        max_iter=max_iter,
+        tol=tol,
+        sites=sites,
+        beta=beta,
+        power=power,
+        damping=damping,
+        order=order,
+        random_state=random_state,
+        negative=negative,
+        safeguards=safeguards,
+    )
+    watch = Watch(callback, verbose, state)
+    if covariance != "diagonal":
+        _check_unused(scheme, sites, damping, order, negative, start, callback, compiled)
+        result = _run_blocks(factors, prior, covariance, replace(options, single_pass=max_iter == 1), watch)
+    else:
+        if scheme is None and start is None and state is None and options.sites == "own" and are_linear(factors):
+            start = "mode"
+        result = run_checked(factors, prior, default_scheme(factors, scheme), options, start, watch, compiled)
     if not result.status.is_success:
         warn_of(result.status, "cavity.fit")
     return result
+
+
+class Watch(NamedTuple):
+    """Who looks on: a callback, the progress bar, and where the run continues from."""
+
+    callback: Callable[[Update], object] | None = None
+    verbose: bool = False
+    state: State | None = None
+
+
+def default_scheme(factors: Sequence[Factor], scheme: str | Scheme | None) -> Scheme:
+    """Take the scheme asked for, or the best for these factors."""
+    if scheme is None:
+        scheme = "exact" if are_linear(factors) else "rvq"
+    return schemes.resolve(scheme)
 
 
 def run_checked(
     factors: Sequence[Factor],
     prior: FactorialGaussian,
     scheme: Scheme,
-    settings: Settings,
-    *,
-    start: Sequence[FactorialGaussian] | Literal["mode"] | Mode | None = None,
-    callback: Callable[[Update], object] | None = None,
-    progress: bool = False,
+    options: Options,
+    start: Start = None,
+    watch: Watch = Watch(),  # noqa: B008  (a value)
     compiled: bool | None = None,
 ) -> Result:
-    """Run EP as `fit` does, with settings that were checked before, and without a warning about its status."""
+    """Run EP for a product of Gaussians with options that were checked before, without a warning about its status."""
+    callback = watch.callback
     if callback is not None and not callable(callback):
         raise ValueError(f"callback must be a function of an Update, or None, got {shown(callback)}")
-    visible, insists = flag("progress", progress), compiled is not None and flag("compiled", compiled)
-    reason = _why_plain(factors, scheme, settings, callback) if compiled is None or insists else "as asked"
+    visible, insists = flag("verbose", watch.verbose), compiled is not None and flag("compiled", compiled)
+    reason = _why_plain(factors, scheme, options, callback) if compiled is None or insists else "as asked"
     if insists and reason:
-        raise ValueError(f"compiled=True is not possible: {reason}; leave compiled out for the plain engine")
-    sites_to_start: Any = start
+        raise ValueError(f"compiled=True is not possible: {reason}; leave compiled out for plain Python")
+    sites: Any = start
     if isinstance(start, str | Mode):
-        sites_to_start = _sites_at_mode(start, factors, prior, settings)
+        sites = _sites_at_mode(start, factors, prior, options)
     elif start is not None:
-        check_start(start, len(factors), settings)
-    with ProgressBar(settings.loops * len(settings.order.visits(len(factors), 0)), visible) as bar:
+        check_sites(start, len(factors), options)
+    with ProgressBar(options.max_iter * len(options.order.visits(len(factors), 0)), visible) as bar:
+        backend: Any
         if not reason:
-            linear = import_module("cavity.ep.compiled")
+            kernels = import_module("cavity.ep.compiled")
             batches = stacked(factors)
             check_batches(batches, prior)
+            backend = kernels.backend_for(batches, prior, scheme, options)
+            if sites is not None:
+                backend.begin_at(sites)
             try:
-                return linear.run(batches, prior, scheme, settings, bar.after_loop, sites_to_start)  # type: ignore[no-any-return]
-            except linear.NotCompilableError as error:
+                return driver.run(backend, options, cost=backend.cost, after_loop=bar.after_loop, state=watch.state)
+            except kernels.NotCompilableError as error:
                 if insists:
                     raise
-                warnings.warn(f"{error}; running the plain engine, which is slower", UserWarning, stacklevel=3)
+                warnings.warn(f"{error}; running plain Python, which is slower", UserWarning, stacklevel=3)
         check_factors(factors, prior, scheme)
 
         def after_visit(update: Update) -> None:
@@ -174,13 +235,51 @@ def run_checked(
             if callback is not None:
                 callback(update)
 
-        if isinstance(start, str | Mode):
-            sites_to_start = gaussians(stacked(factors), sites_to_start)
-        return run(factors, prior, scheme, settings, after_visit, sites_to_start)
+        backend = Factorised(factors, prior, scheme, options, after_visit)
+        if sites is not None:
+            backend.begin_at(gaussians(stacked(factors), sites) if isinstance(sites, BatchSites) else sites)
+        return driver.run(backend, options, cost=backend.cost, state=watch.state)
+
+
+def _run_blocks(
+    factors: Sequence[Factor], prior: FactorialGaussian, covariance: str, options: Options, watch: Watch
+) -> Result:
+    """Run EP by blocks of rows, with all correlations."""
+    if not are_linear(factors):
+        raise ValueError(f"covariance={covariance!r} needs linear factors of one loss; leave covariance at 'diagonal'")
+    batches = stacked(factors)
+    check_batches(batches, prior)
+    if covariance == "full" and batches.dim > _WIDEST:
+        raise ValueError(f"covariance='full' has at most {_WIDEST} columns, got {batches.dim}; try 'sparse'")
+    rows = Rows.arrange(batches.X, np.asarray(batches.targets)[None], batches.weights, intercept=False)
+    work: blocks.Work
+    if covariance == "full":
+        work = DenseWork(rows, prior)
+    else:
+        matrix = rows.matrix()
+        work = SparseWork(rows, matrix, analyse(matrix), prior)
+    with ProgressBar(options.max_iter, flag("verbose", watch.verbose)) as bar:
+        return blocks.run(batches.loss, rows, work, options, report=bar.after_change, state=watch.state)
+
+
+def _check_unused(
+    scheme: Any, sites: Any, damping: Any, order: Any, negative: Any, start: Any, callback: Any, compiled: Any
+) -> None:
+    """Refuse what has no meaning with all correlations."""
+    given = {"scheme": scheme, "sites": sites, "damping": damping, "order": order, "negative": negative}
+    given |= {"start": start, "callback": callback, "compiled": compiled}
+    defaults = {"scheme": "exact", "sites": "own", "damping": 1.0, "order": "cyclic", "negative": "keep"}
+    for name, value in given.items():
+        is_default = isinstance(value, str | float | int) and value == defaults.get(name)
+        if value is not None and not is_default:
+            raise ValueError(
+                f"{name} has no meaning with all correlations, whose rows are revised by blocks: leave it out, or take "
+                "covariance='diagonal'"
+            )
 
 
 def _why_plain(
-    factors: Sequence[Factor], scheme: Scheme, settings: Settings, callback: Callable[[Update], object] | None
+    factors: Sequence[Factor], scheme: Scheme, options: Options, callback: Callable[[Update], object] | None
 ) -> str:
     """Say why compiled loops cannot serve this run; empty if they can."""
     if not are_linear(factors):
@@ -189,47 +288,47 @@ def _why_plain(
     if callback is not None:
         return "a callback needs to see every visit"
     # Numba is loaded when it is first needed: importing cavity stays quick.
-    reason: str = import_module("cavity.ep.compiled").why_not(loss, scheme, settings)
+    reason: str = import_module("cavity.ep.compiled").why_not(loss, scheme, options)
     return reason
 
 
-def make_settings(
-    loops: int | None,
-    sites: SiteMode,
-    beta: float | Sequence[float] | Temperature,
-    power: float,
-    damping: float,
-    order: str | Order | ArrayLike,
-    seed: int,
-    negative: Negative,
-    tol: float,
+def make_options(
     count: int,
+    *,
+    max_iter: int,
+    tol: float = 1e-3,
+    sites: SiteMode = "own",
+    beta: float | Sequence[float] | Temperature = 1.0,
+    power: float = 1.0,
+    damping: float = 1.0,
+    order: str | Order | ArrayLike = "cyclic",
+    random_state: int = 0,
+    negative: Negative = "keep",
     safeguards: bool = False,
-) -> Settings:
+) -> Options:
     """Check the choices of a run over so many factors."""
     sites = one_of("sites", sites, ("own", "tied", "averaged", "none"))
-    if loops is None:
-        loops = 1 if sites == "none" else _DEFAULT_LOOPS
-    loops = whole_number("loops", loops, least=1)
-    if sites == "none" and loops > 1:
+    max_iter = whole_number("max_iter", max_iter, least=1)
+    if sites == "none" and max_iter > 1:
         raise ValueError(
-            f"sites='none' keeps no site to revise, so it allows one loop only, got loops={loops}; "
+            f"sites='none' keeps no site to revise, so it allows one loop only, got max_iter={max_iter}; "
             "use sites='tied' for several loops at the same memory"
         )
-    visiting = schedules.resolve_order(order, whole_number("seed", seed, least=0))
+    visiting = schedules.resolve_order(order, whole_number("random_state", random_state, least=0))
     visits = visiting.visits(count, 0)
     if sites == "none" and np.max(np.bincount(visits)) > 1:
         raise ValueError("sites='none' counts a factor as often as it is visited: order must name each once at most")
-    return Settings(
-        loops,
-        sites,
+    return Options(
+        max_iter,
+        nonnegative_number("tol", tol),
         schedules.resolve_beta(beta),
-        visiting,
         positive_number("power", power),
         number_between("damping", damping, 0.0, 1.0, "(]"),
-        one_of("negative", negative, ("floor", "keep", "skip")),
-        nonnegative_number("tol", tol),
         flag("safeguards", safeguards),
+        sites == "none",
+        sites,
+        visiting,
+        one_of("negative", negative, ("floor", "keep", "skip")),
     )
 
 
@@ -243,16 +342,16 @@ def mode_of(factors: LinearBatches, prior: FactorialGaussian, beta: float) -> Mo
 
 
 def _sites_at_mode(
-    start: str | Mode, factors: Sequence[Factor], prior: FactorialGaussian, settings: Settings
+    start: str | Mode, factors: Sequence[Factor], prior: FactorialGaussian, options: Options
 ) -> BatchSites:
     """Sites that put the posterior at the mode, which is found if it is not given."""
     if isinstance(start, str) and start != "mode":
         raise ValueError(f"start must be 'mode', a Mode, sites, or None, got {start!r}")
-    if settings.sites != "own":
-        raise ValueError(f"start='mode' needs sites='own', one site a factor, got sites={settings.sites!r}")
+    if options.sites != "own":
+        raise ValueError(f"start='mode' needs sites='own', one site per factor, got sites={options.sites!r}")
     if not are_linear(factors):
         raise ValueError("start='mode' needs linear factors of one loss; leave start out, or give sites")
-    batches, beta = stacked(factors), settings.temperature.beta(0)
+    batches, beta = stacked(factors), options.temperature.beta(0)
     mode = mode_of(batches, prior, beta) if isinstance(start, str) else start
     if mode.point.shape != (prior.dim,) or mode.slopes.shape != batches.targets.shape:
         raise ValueError(

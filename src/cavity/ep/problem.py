@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from cavity._checks import shown
-from cavity.ep.factorised import FactorError, Settings
-from cavity.ep.result import Ledger, Result
+from cavity.ep.options import Options
+from cavity.ep.result import FactorError, Ledger, Result
 from cavity.factors import Factor, LinearBatches, LinearFactor
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.schemes._protocol import Scheme
 
 _NAN_AT_START = (
-    "factor {} returns NaN at the prior mean; its cost must be a number there, so mend the cost or move the prior"
+    "factor {} returns NaN at the prior mean; its cost must be a number there, so fix the cost or move the prior"
 )
 
 
@@ -53,10 +53,10 @@ def stacked(factors: Sequence[Factor]) -> LinearBatches:
     return factors if isinstance(factors, LinearBatches) else LinearBatches.stack(factors)  # type: ignore[arg-type]
 
 
-def check_start(start: Sequence[FactorialGaussian], count: int, settings: Settings) -> None:
+def check_sites(start: Sequence[FactorialGaussian], count: int, options: Options) -> None:
     """Refuse what are no sites for so many factors."""
-    if settings.sites != "own":
-        raise ValueError(f"start needs sites='own', one site a factor, got sites={settings.sites!r}")
+    if options.sites != "own":
+        raise ValueError(f"start needs sites='own', one site per factor, got sites={options.sites!r}")
     if not all(hasattr(start, name) for name in ("__len__", "__getitem__")):
         raise ValueError(f"start must be 'mode', a Mode, sites, or None, got {shown(start)}")
     if len(start) != count:
@@ -90,7 +90,7 @@ def _cost_at_start(k: int, factor: Factor, prior: FactorialGaussian) -> float:
 def untouched(prior: FactorialGaussian) -> Result:
     """State before anything was computed."""
     nothing = Ledger()
-    return Result(prior, (), nothing.status(False, False), nothing.trace())
+    return Result(prior, (), nothing.status(False, False), nothing.trace(), prior)
 
 
 def check_batches(factors: LinearBatches, prior: FactorialGaussian) -> None:

@@ -6,11 +6,13 @@ import sys
 from types import TracebackType
 from typing import Self
 
+from cavity.ep.driver import Run
+
 _WIDTH = 40
 
 
 class ProgressBar:
-    """Shows how many of ``total`` updates are done, and leaves the line when done; silent unless ``visible``."""
+    """Shows how many of ``total`` updates or loops are done, and ends the line when done; silent unless ``visible``."""
 
     def __init__(self, total: int, visible: bool) -> None:
         self._total, self._visible, self._done, self._shown = total, visible, 0, -1
@@ -26,13 +28,21 @@ class ProgressBar:
 
     def after_visit(self, loop: int) -> None:
         """Count one update."""
-        self.after_loop(loop, self._done + 1)
+        self.show(loop, self._done + 1)
 
-    def after_loop(self, loop: int, done: int) -> None:
-        """Show that so many updates are done in all."""
+    def after_loop(self, run: Run) -> None:
+        """Show the updates of a run so far."""
+        self.show(run.ledger.loops - 1, run.ledger.updates)
+
+    def after_change(self, loop: int, change: float) -> None:
+        """Count one loop."""
+        self.show(loop, self._done + 1)
+
+    def show(self, loop: int, done: int) -> None:
+        """Show that so many are done in all."""
         self._done = done
         share = _WIDTH * done // self._total
         if self._visible and share != self._shown:
             self._shown = share
-            sys.stderr.write(f"\rloop {loop + 1} [{'#' * share:<{_WIDTH}s}] {done}/{self._total} updates ")
+            sys.stderr.write(f"\rloop {loop + 1} [{'#' * share:<{_WIDTH}s}] {done}/{self._total} ")
             sys.stderr.flush()

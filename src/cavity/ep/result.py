@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ class Status(Enum):
 
     CONVERGED = "converged: the last loop changed the posterior by less than tol"
     SINGLE_PASS = "single pass done: every factor was visited once, as asked; nothing tells of convergence"
-    MAX_LOOPS = "not converged in the loops allowed: raise loops (max_iter in an estimator), or damp with damping=0.5"
+    MAX_ITER = "not converged in the loops allowed: raise max_iter, or damp with damping=0.5"
     IMPROPER_CAVITY = (
         "updates were refused in the last loop because a cavity or the posterior would be improper: try "
         "damping=0.5, negative='floor', smaller mini-batches or a narrower prior; result.trace names the factors"
@@ -51,7 +52,7 @@ class Status(Enum):
         "updates were refused in the last loop because of negative='skip' and sites of negative precision: "
         "use negative='keep' or negative='floor'"
     )
-    INTERRUPTED = "a factor raised an error, and this is the state before it: mend its cost, then run again"
+    INTERRUPTED = "a factor raised an error, and this is the state before it: fix its cost, then run again"
 
     @property
     def is_success(self) -> bool:
@@ -61,6 +62,18 @@ class Status(Enum):
 
 class RunError(RuntimeError):
     """A run that did not end as asked, raised by `Result.raise_for_status`."""
+
+
+class FactorError(RuntimeError):
+    """A factor raised an error.
+
+    ``factor`` is its index, -1 where all were asked at once, and ``result`` the state before it.
+    """
+
+    def __init__(self, factor: int, result: Result, error: Exception) -> None:
+        who = f"factor {factor}" if factor >= 0 else "one of the factors"
+        super().__init__(f"{who} raised {type(error).__name__}: {error}; the state before it is in .result")
+        self.factor, self.result = factor, replace(result, status=Status.INTERRUPTED)
 
 
 def warn_of(status: Enum, function: str, stacklevel: int = 3) -> None:
@@ -114,11 +127,12 @@ class Trace:
 
 
 class Ledger:
-    """The books of a run while it goes on, the same for every engine."""
+    """The record of a run while it goes on, the same for every backend."""
 
     def __init__(self) -> None:
         self.updates = 0
-        self._changes: list[float] = []
+        self.changes: list[float] = []
+        self._remaining = math.inf
         self._betas: list[float] = []
         self._refusals: Counter[tuple[int, Refusal]] = Counter()
         self._dampings: Counter[int] = Counter()
@@ -138,86 +152,111 @@ class Ledger:
         """Note that updates of a factor were damped further."""
         self._dampings[factor] += times
 
-    def end_loop(self, change: float) -> None:
-        """Close a loop that changed the posterior by so much."""
-        self._changes.append(change)
+    def end_loop(self, change: float, remaining: float) -> None:
+        """Close a loop that changed the posterior by so much, and after which so much is expected to follow."""
+        self.changes.append(change)
+        self._remaining = remaining
 
     @property
     def loops(self) -> int:
         """Number of loops closed."""
-        return len(self._changes)
+        return len(self.changes)
 
-    def has_settled(self, tol: float) -> bool:
-        """Whether the last loop changed less and refused nothing."""
-        return bool(self._changes) and self._changes[-1] < tol and not self._of_loop
+    def has_converged(self, tol: float) -> bool:
+        """Whether less than this is expected to follow, and the last loop refused nothing."""
+        return self.loops > 0 and self._remaining < tol and not self._of_loop
 
-    def status(self, single_pass: bool, settled: bool) -> Status:
-        """Say how it ends."""
+    def status(self, single_pass: bool, converged: bool) -> Status:
+        """Say how the run ended."""
         if self._of_loop:
-            worst = self._of_loop.most_common(1)[0][0]
             named = {
                 Refusal.NONFINITE: Status.NONFINITE,
                 Refusal.NEGATIVE: Status.NEGATIVE,
                 Refusal.DIVERGED: Status.DIVERGED,
             }
-            if Refusal.DIVERGED in self._of_loop:
-                worst = Refusal.DIVERGED
-            return named.get(worst, Status.IMPROPER_CAVITY)
+            most = Refusal.DIVERGED if Refusal.DIVERGED in self._of_loop else self._of_loop.most_common(1)[0][0]
+            return named.get(most, Status.IMPROPER_CAVITY)
         if single_pass:
             return Status.SINGLE_PASS
-        return Status.CONVERGED if settled else Status.MAX_LOOPS
+        return Status.CONVERGED if converged else Status.MAX_ITER
 
     def trace(self) -> Trace:
         """Everything so far as a value."""
         return Trace(
-            self.updates,
-            tuple(self._changes),
-            tuple(self._betas),
-            Counter(self._refusals),
-            Counter(self._dampings),
+            self.updates, tuple(self.changes), tuple(self._betas), Counter(self._refusals), Counter(self._dampings)
         )
 
+    def snapshot(self) -> dict[str, Any]:
+        """Give the state between two loops, as arrays."""
+        names = list(Refusal)
+        refusals = [(factor, names.index(why), count) for (factor, why), count in self._refusals.items()]
+        return {
+            "updates": self.updates,
+            "changes": np.array([self.changes, self._betas]),
+            "remaining": self._remaining,
+            "refusals": np.array(refusals, dtype=np.int64).reshape(-1, 3),
+            "dampings": np.array(list(self._dampings.items()), dtype=np.int64).reshape(-1, 2),
+            "refused": np.array([self._of_loop[why] for why in names], dtype=np.int64),
+        }
 
-@dataclass(frozen=True, slots=True)
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Return to such a state."""
+        names = list(Refusal)
+        self.updates, self._remaining = int(state["updates"]), float(state["remaining"])
+        self.changes, self._betas = (part.tolist() for part in state["changes"])
+        self._refusals = Counter({(int(k), names[why]): int(count) for k, why, count in state["refusals"]})
+        self._dampings = Counter({int(k): int(count) for k, count in state["dampings"]})
+        self._of_loop = +Counter(dict(zip(names, state["refused"].tolist(), strict=True)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Result:
     """The outcome of a run.
 
     Parameters
     ----------
     posterior
-        Product of the prior and all sites; its mass is the evidence.
+        Product of the prior and all sites, a Gaussian; its mass is the evidence.
     sites
-        The stored sites in their factors' own coordinates: one a factor, one in all if tied, or none.
+        What the factors say: the stored sites in their factors' own coordinates, one per factor, one in all if tied,
+        or none; with ``covariance="full"`` or ``"sparse"`` the product of the sites of all rows.
     status
         How the run ended.
     trace
-        What happened on the way.
+        What happened in the run.
+    prior, loss
+        The prior and the loss that the run ended with, where these were found with the posterior.
+    state
+        Numbers and arrays by name, from which `cavity.fit` continues bit for bit; `numpy.savez` writes them to a file.
     """
 
-    posterior: FactorialGaussian
-    sites: Sequence[FactorialGaussian]
+    posterior: Any
+    sites: Any
     status: Status
     trace: Trace
+    prior: FactorialGaussian
+    loss: Any = None
+    state: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def mean(self) -> FloatArray:
         """Posterior mean."""
-        return self.posterior.mean
+        return np.asarray(self.posterior.mean)
 
     @property
     def variance(self) -> FloatArray:
         """Posterior variance of every coordinate."""
-        return self.posterior.variance
+        return np.asarray(self.posterior.variance)
 
     @property
     def std(self) -> FloatArray:
         """Posterior standard deviation of every coordinate."""
-        return self.posterior.std
+        return np.sqrt(self.variance)
 
     @property
     def log_evidence(self) -> float:
         r"""Estimate of :math:`\log \int \text{prior} \prod_k e^{-\beta u_k}`; exact for Gaussian factors."""
-        return self.posterior.log_mass
+        return float(self.posterior.log_mass)
 
     def raise_for_status(self) -> Result:
         """Raise `RunError` unless the run ended as asked; return the result otherwise."""

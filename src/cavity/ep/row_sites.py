@@ -12,6 +12,7 @@ same, and where many rows say the same the fit is nearer to the truth than that 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -66,6 +67,15 @@ class RowSites:
         arrays: Any = {name: np.zeros(rows) for name in _ARRAYS}
         arrays["step"][:] = 1.0
         return cls(**arrays)
+
+    def arrays(self) -> dict[str, FloatArray]:
+        """Copy all arrays, by name."""
+        return {f"site_{name}": getattr(self, name).copy() for name in _ARRAYS}
+
+    def set_arrays(self, arrays: Mapping[str, FloatArray]) -> None:
+        """Write such arrays."""
+        for name in _ARRAYS:
+            getattr(self, name)[:] = arrays[f"site_{name}"]
 
     def part(self, part: slice) -> RowSites:
         """Give views of the sites of some rows."""

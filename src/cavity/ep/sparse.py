@@ -15,6 +15,7 @@ from scipy.linalg import LinAlgError
 
 from cavity.ep.dense import doubling_parts, equal_parts, share_within
 from cavity.ep.knowledge import SparseKnowledge
+from cavity.ep.snapshots import State, arrays_of, gaussian_of
 from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis, SparsePrecision, factorise
 from cavity.gaussians.factorial import FactorialGaussian
@@ -81,6 +82,14 @@ class SparseWork:
         information = (self.factor.matrix - sparse.diags_array(self.prior.precision)).tocsc()
         border = self.factor.pattern.order[self.factor.inner :]
         return SparseKnowledge(information, self.shift, border, log_scale)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Give the prior and what the rows say."""
+        return {**arrays_of("prior", self.prior), "precisions": self._precisions, "shift": self.shift}
+
+    def restore(self, state: State) -> None:
+        """Return to such a state."""
+        self._factorise(np.array(state["precisions"]), np.array(state["shift"]), gaussian_of("prior", state))
 
     def _variances_of(self, part: slice) -> FloatArray:
         """Variances of predictors, computed for all rows when they are first asked for."""

@@ -16,9 +16,8 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from cavity._checks import as_float, shown
 from cavity.ep.adaptation import Adaptive, revised_variance
-from cavity.ep.blocks import Outcome
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Knowledge
-from cavity.ep.result import Ledger, Refusal, Trace
+from cavity.ep.result import Ledger, Refusal, Result, Trace
 from cavity.estimators._design import with_intercept
 from cavity.estimators._parameters import LARGEST_ENTRY, LARGEST_WEIGHT, Parameters
 from cavity.estimators._plan import Plan, plan_fit, plan_stream
@@ -105,11 +104,11 @@ class LinearEP(Posteriors):
             outcomes = run_blocks(loss, rows, prior, p, adaptation, analysis)
         self._keep(plan, p, outcomes, totals)
 
-    def _keep(self, plan: Plan, parameters: Parameters, outcomes: Sequence[Outcome], totals: Totals) -> None:
+    def _keep(self, plan: Plan, parameters: Parameters, outcomes: Sequence[Result], totals: Totals) -> None:
         """Keep what a fit found."""
         self._forget_all()
         self._intercept = parameters.intercept
-        self._knowledge: tuple[Knowledge, ...] = tuple(o.knowledge for o in outcomes)
+        self._knowledge: tuple[Knowledge, ...] = tuple(o.sites for o in outcomes)
         self._priors: tuple[FactorialGaussian, ...] = tuple(o.prior for o in outcomes)
         self._loss, self._totals, self.plan_ = outcomes[0].loss, totals, plan
         self._fitted_beta = parameters.beta
@@ -181,9 +180,9 @@ class LinearEP(Posteriors):
         """Whether the scale of the noise is to be found."""
         return False
 
-    def _keep_stream(self, outcomes: Sequence[Outcome]) -> None:
+    def _keep_stream(self, outcomes: Sequence[Result]) -> None:
         self.__dict__.pop("_posteriors", None)
-        self._knowledge, self._priors = tuple(o.knowledge for o in outcomes), tuple(o.prior for o in outcomes)
+        self._knowledge, self._priors = tuple(o.sites for o in outcomes), tuple(o.prior for o in outcomes)
         self._loss = outcomes[0].loss
         refused: Counter[Refusal] = Counter()
         for outcome in outcomes:
@@ -282,7 +281,7 @@ class LinearEP(Posteriors):
         ledger = Ledger()
         for why, times in refused.items():
             ledger.refuse(-1, why, times)
-        self.status_ = ledger.status(single_pass=True, settled=False)
+        self.status_ = ledger.status(single_pass=True, converged=False)
         self.trace_ = Trace(self._updates, (), (), Counter({(-1, w): c for w, c in self._refused.items()}), Counter())
 
     def _atomically(self, change: Callable[[], None]) -> Self:

@@ -8,7 +8,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from cavity.ep.blocks import Options
+from cavity.ep.options import Options
 
 # Seconds after which a fit counts as long, where nobody said whether to show its progress.
 _LONG = 3.0

@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.ep.adaptation import Adaptive, revised_variance
-from cavity.ep.blocks import Options, Outcome, Work, run
+from cavity.ep.blocks import Work, run
 from cavity.ep.dense import DenseWork
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge
+from cavity.ep.options import Options
+from cavity.ep.result import Result
 from cavity.ep.row_sites import RowSites
 from cavity.ep.sparse import SparseWork
 from cavity.estimators._design import squared
@@ -25,6 +27,7 @@ from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
+from cavity.schedules import Steps
 from cavity.schemes import ExactProjection
 
 FloatArray = NDArray[np.float64]
@@ -44,9 +47,11 @@ def run_blocks(
     parameters: Parameters,
     adaptation: Adaptive,
     analysis: Analysis | None,
-) -> list[Outcome]:
+) -> list[Result]:
     """Fit every linear predictor with all correlations: dense, or sparse where there is an analysis of the pattern."""
-    options = Options(parameters.max_iter, parameters.tol, parameters.beta)
+    options = Options(
+        parameters.max_iter, parameters.tol, Steps((parameters.beta,)), single_pass=parameters.max_iter == 1
+    )
     matrix = None if analysis is None else rows.matrix()
     outcomes = []
     with threads_for(rows.shape[1]):
@@ -66,9 +71,9 @@ def add_rows(
     known: Sequence[DenseKnowledge],
     priors: Sequence[FactorialGaussian],
     adaptation: Adaptive,
-) -> list[Outcome]:
+) -> list[Result]:
     """Take rows of a stream into what is known: EP within the rows, whose sites are then added up and dropped."""
-    options, outcomes = Options(_STREAM_LOOPS, _STREAM_TOL, adaptation.beta), []
+    options, outcomes = Options(_STREAM_LOOPS, _STREAM_TOL, Steps((adaptation.beta,))), []
     with threads_for(rows.shape[1]):
         for k, (before, prior) in enumerate(zip(known, priors, strict=True)):
             work = DenseWork(rows, prior, before)
@@ -85,7 +90,7 @@ def run_product(
     parameters: Parameters,
     adaptation: Adaptive,
     seed: int,
-) -> list[Outcome]:
+) -> list[Result]:
     """Fit every linear predictor as a product of Gaussians, by `cavity.fit`; ``X`` has the constant column."""
     return [
         _one_product(
@@ -101,18 +106,25 @@ def run_product(
 
 def _one_product(
     factors: LinearBatches, prior: FactorialGaussian, parameters: Parameters, adaptation: Adaptive, seed: int
-) -> Outcome:
+) -> Result:
     """Fit, prior variance and noise scale take turns until variance and scale stand."""
     fitting = import_module("cavity.ep.fitting")  # compiled loops are imported when a product of Gaussians is fitted
     p, rounds = parameters, 1 if adaptation.free is None and not adaptation.scale else _ROUNDS
     sites = "none" if p.max_iter == 1 else "own"
-    settings = fitting.make_settings(
-        p.max_iter, sites, p.beta, 1.0, 1.0, "shuffled", seed, "keep", p.tol, len(factors), safeguards=True
+    options = fitting.make_options(
+        len(factors),
+        max_iter=p.max_iter,
+        tol=p.tol,
+        sites=sites,
+        beta=p.beta,
+        order="shuffled",
+        random_state=seed,
+        safeguards=True,
     )
     # From a wide prior all coefficients overshoot together, each as if alone; the paper's schemes begin there anyway.
     start = "mode" if p.max_iter > 1 and isinstance(p.scheme, ExactProjection) else None
     for k in range(rounds):
-        result = fitting.run_checked(factors, prior, p.scheme, settings, start=start, progress=bool(p.verbose))
+        result = fitting.run_checked(factors, prior, p.scheme, options, start, fitting.Watch(verbose=bool(p.verbose)))
         if k + 1 == rounds:
             break
         wider = _revised_prior(prior, result.posterior, adaptation, cautious=k < 1)
@@ -122,7 +134,7 @@ def _one_product(
             break
         prior = wider
         factors = LinearBatches.unchecked(loss, factors.X, factors.targets, p.batch_size, factors.weights)
-    return Outcome(DiagonalKnowledge(result.posterior / prior), prior, factors.loss, result.status, result.trace)
+    return replace(result, sites=DiagonalKnowledge(result.posterior / prior), prior=prior, loss=factors.loss)
 
 
 def _revised_prior(

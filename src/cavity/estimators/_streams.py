@@ -67,8 +67,8 @@ class ProductStreams:
         # Numba is imported when a product of Gaussians is streamed.
         fitting, linear, stream = (import_module(f"cavity.ep.{name}") for name in ("fitting", "compiled", "stream"))
         beta = parameters.beta
-        settings = fitting.make_settings(1, "none", beta, 1.0, 1.0, "cyclic", 0, "keep", 0.0, count=1)
-        reason = linear.why_not(loss, parameters.scheme, settings)
+        options = fitting.make_options(1, max_iter=1, sites="none", beta=beta)
+        reason = linear.why_not(loss, parameters.scheme, options)
         if reason:
             raise ValueError(f"partial_fit of a product of Gaussians needs a compiled form: {reason}; fit needs none")
         self._priors, self._codes = tuple(priors), linear.REFUSALS

@@ -8,9 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cavity.ep.factorised import FactorError, run
-from cavity.ep.fitting import make_settings, run_checked
+from cavity.ep.driver import run
+from cavity.ep.factorised import Factorised
+from cavity.ep.fitting import make_options, run_checked
 from cavity.ep.problem import check_batches, untouched
+from cavity.ep.result import FactorError
 from cavity.factors import Factor, LinearBatches, LinearFactor
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.mode import Stage, anneal
@@ -32,11 +34,11 @@ _FAR = 1e6
 class Effort(NamedTuple):
     """How long to anneal, and how."""
 
-    loops: int
+    max_iter: int
     tol: float
     damping: float
     order: str | Order | ArrayLike
-    seed: int
+    random_state: int
 
 
 def smooth(factors: LinearBatches, prior: FactorialGaussian, stages: int, tol: float) -> Minimum:
@@ -88,8 +90,8 @@ class Annealed:
     def run(self, schedule: Temperature, effort: Effort) -> None:
         """Go from loop to loop until some gain nothing, or all are done."""
         damping, vain = effort.damping, 0
-        for loop in range(effort.loops):
-            self._loop(schedule.beta(loop), damping, effort.order, effort.seed + loop)
+        for loop in range(effort.max_iter):
+            self._loop(schedule.beta(loop), damping, effort.order, effort.random_state + loop)
             if not self.costs:
                 self.costs, self.betas = [self.price.at(self.prior.mean)], [1.0]
             before = self.price.cost
@@ -123,11 +125,16 @@ class Annealed:
             ratio = beta / self.betas[-1]
             start = [site**ratio for site in self.sites]
         prior = self.prior**beta
-        settings = make_settings(1, "own", beta, 1.0, damping, order, seed, "keep", 0.0, len(self.factors))
+        options = make_options(
+            len(self.factors), max_iter=1, tol=0.0, beta=beta, damping=damping, order=order, random_state=seed
+        )
         if self.is_linear or not self.costs:
-            result = run_checked(self.factors, prior, self.scheme, settings, start=start)
+            result = run_checked(self.factors, prior, self.scheme, options, start)
         else:  # the factors have been asked at the prior mean
-            result = run(self.factors, prior, self.scheme, settings, start=start)
+            backend = Factorised(self.factors, prior, self.scheme, options)
+            if start is not None:
+                backend.begin_at(start)
+            result = run(backend, options)
         self.sites, self.posterior = result.sites, result.posterior
         self.price.state = result
         if self.is_linear:

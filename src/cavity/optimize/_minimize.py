@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from cavity import schemes
 from cavity._checks import flag, number_between, whole_number
-from cavity.ep.fitting import make_settings
+from cavity.ep.fitting import make_options
 from cavity.ep.problem import are_linear, check_problem, stacked
 from cavity.ep.result import warn_of
 from cavity.factors import Factor
@@ -28,10 +28,10 @@ def minimize(
     scheme: str | Scheme | None = None,
     *,
     beta: Sequence[float] | Temperature | None = None,
-    loops: int | None = None,
+    max_iter: int | None = None,
     damping: float = 1.0,
     order: str | Order | ArrayLike = "cyclic",
-    seed: int = 0,
+    random_state: int = 0,
     tol: float = 1e-3,
     polishing: bool = True,
 ) -> Minimum:
@@ -58,9 +58,9 @@ def minimize(
     beta
         Inverse temperatures of the loops, one number each or a schedule such as `schedules.Annealing`; None rises from
         1 to 100. Without effect on the smoothing, which begins at 1 and goes on as long as it gains.
-    loops
+    max_iter
         Most loops of EP, 10 by default, or stages of smoothing, 24 by default.
-    damping, order, seed
+    damping, order, random_state
         As for `fit`.
     tol
         Share of the cost: what gains less is not worth another loop.
@@ -95,18 +95,24 @@ def minimize(
     (array([2., 2.]), 16.0)
     """
     check_problem(factors, prior)
-    most = None if loops is None else whole_number("loops", loops, least=1)
+    most = None if max_iter is None else whole_number("max_iter", max_iter, least=1)
     tol = number_between("tol", tol, 0.0, 1.0, "[)")
-    settings = make_settings(
-        most, "own", 1.0 if beta is None else beta, 1.0, damping, order, seed, "keep", tol, len(factors)
+    options = make_options(
+        len(factors),
+        max_iter=most or _LOOPS,
+        tol=tol,
+        beta=1.0 if beta is None else beta,
+        damping=damping,
+        order=order,
+        random_state=random_state,
     )
     chosen, polishes = schemes.resolve("rvq" if scheme is None else scheme), flag("polishing", polishing)
     if scheme is None and are_linear(factors):
         found = smooth(stacked(factors), prior, most or _STAGES, tol)
     else:
         annealing, most = Annealed(factors, prior, chosen), most or _LOOPS
-        schedule = Annealing(_HOTTEST, _COLDEST, max(most, 2)) if beta is None else settings.temperature
-        annealing.run(schedule, Effort(most, tol, settings.damping, order, int(seed)))
+        schedule = Annealing(_HOTTEST, _COLDEST, max(most, 2)) if beta is None else options.temperature
+        annealing.run(schedule, Effort(most, tol, options.damping, order, int(random_state)))
         if polishes:
             annealing.polish(tol)
         found = annealing.minimum()

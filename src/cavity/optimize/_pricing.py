@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.ep.factorised import FactorError
-from cavity.ep.result import Ledger, Result
+from cavity.ep.result import FactorError, Ledger, Result
 from cavity.factors import Curvature, Derivatives, Factor, LinearBatches, StarCosts
 from cavity.gaussians.factorial import FactorialGaussian
 
@@ -81,7 +80,7 @@ class Pricer:
     def __init__(self, factors: Sequence[Factor], prior: FactorialGaussian, counter: Counter) -> None:
         self.factors, self.prior, self.counter = factors, prior, counter
         self._mean, self._precision = prior.mean, prior.precision
-        self.state = Result(prior, (), Ledger().status(False, False), Ledger().trace())
+        self.state = Result(prior, (), Ledger().status(False, False), Ledger().trace(), prior)
         self.point, self.cost = prior.mean, np.inf
         self.fell_to_minus_infinity = self.was_nonfinite = False
 

@@ -1,0 +1,56 @@
+"""All choices of a run but the factors, the prior and the scheme."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cavity.schedules import Cyclic, Order, Steps, Temperature
+
+Negative = Literal["floor", "keep", "skip"]
+SiteMode = Literal["own", "tied", "averaged", "none"]
+
+_CONSTANT, _CYCLIC = Steps((1.0,)), Cyclic()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the driver and its backends decide by; checked by `cavity.fit` and the estimators, which explain them.
+
+    Parameters
+    ----------
+    max_iter
+        Loops at most.
+    tol
+        The run ends when no mean is expected to move by more than this many standard deviations any more, and no
+        variance by more than this share.
+    temperature
+        Inverse temperature of every loop.
+    power
+        Power of Power EP: how much of a factor is removed and fitted at a time.
+    damping
+        Largest step towards a new site, in (0, 1].
+    safeguards
+        Whether to damp more while the posterior's change does not shrink, and to go back from a loop that ends at a
+        higher cost than the prior mean.
+    single_pass
+        Whether one loop is all that was asked for, so that nothing can be said about convergence.
+    sites, order, negative
+        Of a product of Gaussians: which sites are stored, the order of visits, and what becomes of negative precisions.
+    """
+
+    max_iter: int = 100
+    tol: float = 0.01
+    temperature: Temperature = _CONSTANT
+    power: float = 1.0
+    damping: float = 1.0
+    safeguards: bool = False
+    single_pass: bool = False
+    sites: SiteMode = "own"
+    order: Order = _CYCLIC
+    negative: Negative = "keep"
+
+    def is_final(self, loops: int) -> bool:
+        """Whether the inverse temperature does not change any more after so many loops."""
+        now = self.temperature.beta(loops - 1)
+        return all(self.temperature.beta(loop) == now for loop in range(loops, self.max_iter))
