@@ -27,6 +27,7 @@ from numba.core.caching import IndexDataCacheFile
 from numba.extending import intrinsic, overload_method
 
 from cavity.kernels._digest import digest_of
+from cavity.moments import constants
 
 # Reassociation and contraction only: NaN and infinity keep their meaning.
 FASTMATH = {"reassoc", "contract"}
@@ -84,9 +85,9 @@ def kinds(component: Any) -> tuple[type, ...]:
 
 @cache
 def _digest_of_kernels() -> bytes:
-    """Digest of the sources in this folder."""
+    """Digest of the sources in this folder and of the constants they import."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in (*sorted(Path(__file__).parent.glob("*.py")), Path(constants.__file__)):
         digest.update(path.read_bytes())
     return digest.digest()
 

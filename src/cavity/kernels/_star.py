@@ -15,6 +15,7 @@ from numba.extending import overload
 from cavity.kernels._bridge import OPTIONS, kernel, wide_vectors
 from cavity.kernels._four import AHEAD, all_ones, fetch_row, four_dots
 from cavity.kernels._functions import exponential
+from cavity.losses import offers
 
 # A running product stays within exp(±RANGE), well inside double precision.
 _RANGE = 600.0
@@ -27,9 +28,7 @@ def dense_star(loss: Any, entries: Any, targets: Any, weights: Any, point: Any, 
 
 @overload(dense_star, strict=False, jit_options=OPTIONS)
 def _choose(loss: Any, entries: Any, targets: Any, weights: Any, point: Any, steps: Any, work: Any) -> Any:
-    if hasattr(loss.instance_class, "as_logistic"):
-        return _logistic_star
-    return _any_star
+    return _any_star if offers(loss.instance_class).logistic is None else _logistic_star
 
 
 def _any_star(loss: Any, entries: Any, targets: Any, weights: Any, point: Any, steps: Any, work: Any) -> float:
