@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numba.extending import overload
 
-from cavity.kernels._bridge import OPTIONS, kernel, prefetch
+from cavity.kernels._bridge import kernel
 from cavity.kernels._functions import exponential
+from cavity.kernels._tricks import OPTIONS, prefetch
 from cavity.losses import offers
 
 Four = tuple[float, float, float, float]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import erfcx
 
-from cavity.kernels._bridge import careful, kernel, wide_vectors
+from cavity.kernels._bridge import careful, kernel
 from cavity.kernels._functions import exponential
 from cavity.kernels._pieces import Three
 from cavity.moments.constants import LEAST_MASS, PROBIT_SQUARES, PROBIT_WEIGHTS, ROOT_2PI, ROOT_HALF
@@ -35,7 +35,6 @@ _MILLS = _mills_coefficients()
 @kernel
 def sums(a: float, v: float) -> Three:
     """Mass beyond a > 0 of the mixture under a Gaussian of variance v, its density at a, and minus its slope over a."""
-    wide_vectors()
     far = first = second = 0.0
     for j in range(PROBIT_SQUARES.size):
         square = PROBIT_SQUARES[j] + v

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from cavity.kernels._bridge import AS_WRITTEN, OPTIONS, careful, kernel, wide_vectors
+from cavity.kernels._bridge import AS_WRITTEN, careful, kernel
 from cavity.kernels._functions import exponential, log_one_plus
 from cavity.kernels._mixture import by_probits
 from cavity.kernels._pieces import Three, by_pieces
+from cavity.kernels._tricks import OPTIONS
 from cavity.losses import offers
 from cavity.moments.constants import (
     AGREEMENT,
@@ -161,7 +162,6 @@ def _logistic_cost(loss: Any, y: float, z: float) -> float:
 @kernel
 def integrals(loss: Any, place: Any, center: float, half: float, nodes: Any, weights: Any) -> Three:
     """Integrals of 1, x and x² times the product, relative to the peak, on the nodes moved and stretched."""
-    wide_vectors()
     y, m, v, beta, peak, width, cost = place
     inverse, distance = 1.0 / v, peak - m
     mass = first = second = 0.0

@@ -90,11 +90,11 @@ def tail_part(left: float, length: float, lean: float, start_height: float) -> P
     drop = length * (left + lean + 0.5 * length)
     if length < np.inf:
         mass_beyond, mean_beyond, variance_beyond = tail(left + lean + length)
-        lost = np.exp(-drop) * mass_beyond / mass
-        kept = 1.0 - lost
+        beyond = np.exp(-drop) * mass_beyond / mass
+        kept = 1.0 - beyond
         mean_beyond += length
-        mean = (mean - lost * mean_beyond) / kept
-        variance = (variance - lost * variance_beyond) / kept - lost * (mean_beyond - mean) ** 2
+        mean = (mean - beyond * mean_beyond) / kept
+        variance = (variance - beyond * variance_beyond) / kept - beyond * (mean_beyond - mean) ** 2
         mass *= kept
     return start_height, mass, 0.0, drop, left + mean, mean, length - mean, variance
 

@@ -210,10 +210,10 @@ def tail_part(line: _Line) -> _Part:
     mass, mean, variance = tail(a)
     mass_beyond, mean_beyond, variance_beyond = tail(a + length)
     drop = length * (a + 0.5 * length)
-    lost = np.exp(-drop) * mass_beyond / mass
-    kept, mean_beyond = 1.0 - lost, mean_beyond + length
-    mean = (mean - lost * mean_beyond) / kept
-    variance = (variance - lost * variance_beyond) / kept - lost * (mean_beyond - mean) ** 2
+    beyond = np.exp(-drop) * mass_beyond / mass
+    kept, mean_beyond = 1.0 - beyond, mean_beyond + length
+    mean = (mean - beyond * mean_beyond) / kept
+    variance = (variance - beyond * variance_beyond) / kept - beyond * (mean_beyond - mean) ** 2
     return _Part(line.at_left, mass * kept, 0.0, drop, line.left + mean, mean, length - mean, variance)
 
 

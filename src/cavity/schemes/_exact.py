@@ -29,7 +29,7 @@ class ExactProjection:
         \sigma_j^2 \mathrel{+}= (\sigma_j^2 x_j)^2\, \frac{v'/v - 1}{v}.
 
     The result of one row is the cavity of the next; the site is the last Gaussian divided by the cavity, with the
-    product of the masses as its own. :math:`O(d)` a row. Exact for a single row, for rows that share no coordinate,
+    product of the masses as its own. :math:`O(d)` per row. Exact for a single row, for rows that share no coordinate,
     and for Gaussian factors along the axes; else it depends on the order of the rows, little where they are weak.
 
     Parameters
@@ -66,16 +66,18 @@ class ExactProjection:
         assert isinstance(factor, LinearFactor)
         mean, variance, log_mass = cavity.mean, cavity.variance, 0.0
         for x, y, weight in zip(_own_rows(factor), factor.targets, factor.weights, strict=True):
-            lever = variance * x  # covariance of every coordinate with z
-            v = float(lever @ x)
+            covariance = variance * x  # of every coordinate with z
+            v = float(covariance @ x)
             target, m, power = np.array([y]), np.array([x @ mean]), beta * float(weight)
             row = tilts(factor.loss, target, m, np.array([v]), power, self.order)
             gained, shift, ratio = (float(a[0]) for a in row)
             log_mass += gained
             if v > 0.0:
-                mean = mean + lever * (shift / np.sqrt(v))
+                mean = mean + covariance * (shift / np.sqrt(v))
                 # No coordinate can lose more of its variance than z does.
-                variance = np.maximum(variance + lever * lever * ((ratio - 1.0) / v), min(ratio, 1.0) * variance)
+                variance = np.maximum(
+                    variance + covariance * covariance * ((ratio - 1.0) / v), min(ratio, 1.0) * variance
+                )
         return _quotient(log_mass, mean, variance, cavity)
 
 
