@@ -1,31 +1,24 @@
-"""Tilted moments against 150 digits, brute-force integration, their laws, and their compiled form."""
+"""Moments of Gaussians times factors: 150 digits, brute-force integration, laws, and rows apart from each other."""
 
 import math
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from numba import njit
-from scipy.special import erfcx, expit, ndtr
+from scipy.special import expit, ndtr
 
 from cases import all_components
 from cavity import losses
-from cavity.kernels import _functions as functions
-from cavity.kernels import _mixture as compiled_mixture
-from cavity.kernels import _moments as compiled
-from cavity.kernels import _pieces as compiled_pieces
-from cavity.kernels import _rows  # noqa: F401 (opens the methods of losses to compiled code)
-from cavity.mixture import LEAST_MASS, probits
-from cavity.moments import tail, tilt, tilted
+from cavity.moments import Tilts, tilts
+from cavity.moments._pieces import tail
+from cavity.moments.constants import LEAST_MASS, PROBIT_SQUARES, PROBIT_WEIGHTS
 
 CLOSED = 1e-9
 MIXED = 1e-10
 INTEGRATED = 1e-6
-PARITY = 1e-10
-# Those of NumPy may be off by up to four units in the last place, ours by as many.
-LAST_DIGIT = 2e-15
 
 # Computed with 150 digits: target, mean, width, beta; log mass, shift of the mean in widths, ratio of variances.
 REFERENCES = [
@@ -97,20 +90,26 @@ class WithoutPieces(NamedTuple):
 
 
 LOSSES = [*all_components(losses), Insensitive(), WithoutPieces()]
-PIECEWISE = [loss for loss in LOSSES if hasattr(loss, "pieces")]
-OTHERS = [loss for loss in LOSSES if not hasattr(loss, "pieces")]
+PIECEWISE = [loss for loss in LOSSES if losses.offers(loss).pieces]
+OTHERS = [loss for loss in LOSSES if not losses.offers(loss).pieces]
 CONVEX = [loss for loss in LOSSES if not isinstance(loss, losses.QuasiZeroOne)]
 NON_NEGATIVE = [loss for loss in LOSSES if not isinstance(loss, losses.Poisson)]
 TARGETS = {"signs": (-1.0, 1.0), "reals": (-1.5, 2.0), "counts": (0.0, 3.0)}
 
 widths = st.floats(-3.0, 4.0).map(lambda a: 10.0**a)
 means = st.floats(-6.0, 6.0)
+seeds = st.integers(0, 2**32 - 1)
 betas = st.sampled_from([0.1, 0.7, 1.0, 5.0])
+
+
+def tilt(loss, y, m, v, beta, order=8):
+    """Take one row by itself."""
+    return Tilts(*(float(a[0]) for a in tilts(loss, *(np.array([a]) for a in (y, m, v, beta)), order)))
 
 
 def brute(loss, y, m, s, beta):
     """Integrate on panels graded about every place where the loss or the product may bend."""
-    places = [0.0, y, *(piece[0] for piece in (loss.pieces(y)[:-1] if hasattr(loss, "pieces") else ()))]
+    places = [0.0, y, *(piece[0] for piece in (loss.pieces(y)[:-1] if losses.offers(loss).pieces else ()))]
     if isinstance(loss, losses.Huber):
         places += [y - loss.threshold, y + loss.threshold]
     grades = np.geomspace(1e-7, 1e3, 180)
@@ -130,16 +129,29 @@ def brute(loss, y, m, s, beta):
     return float(log_mass), float(shift), float(np.sum(f * (t - shift) ** 2) / mass)
 
 
+def random_rows(loss, seed, n=60, power=None):
+    """Means, widths and powers over the whole range, real targets anywhere."""
+    rng = np.random.default_rng(seed)
+    y, s = rng.choice(TARGETS[loss.targets], n), 10.0 ** rng.uniform(-3.0, 4.0, n)
+    if loss.targets == "reals":
+        y += rng.standard_normal(n)
+    m = np.minimum(2.0 * s * rng.standard_normal(n) + 2.0 * rng.standard_normal(n), 20.0)
+    return y, m, s * s, 10.0 ** rng.uniform(-1.0, 1.0, n) if power is None else np.full(n, power)
+
+
+def assert_tilts(found, wanted, tol):
+    """Compare log masses, means in units of the tilted width or their own size, and variances relatively."""
+    size = np.maximum(np.sqrt(wanted.ratio), np.abs(wanted.shift))
+    np.testing.assert_allclose(found.log_mass, wanted.log_mass, rtol=tol, atol=tol)
+    np.testing.assert_array_less(np.abs(found.shift - wanted.shift), tol * size)
+    np.testing.assert_allclose(found.ratio, wanted.ratio, rtol=tol)
+
+
 def assert_tilt(found, wanted, tol):
     """Compare log masses, means in units of the tilted width or their own size, and variances relatively."""
     assert found[0] == pytest.approx(wanted[0], rel=tol, abs=tol)
     assert found[1] == pytest.approx(wanted[1], rel=tol, abs=tol * math.sqrt(wanted[2]))
     assert found[2] == pytest.approx(wanted[2], rel=tol)
-
-
-@njit
-def compiled_tilt(loss, y, m, v, beta, rules):
-    return compiled.tilt(loss, y, m, v, beta, rules)
 
 
 @pytest.mark.parametrize(("loss", "y", "m", "s", "beta", "wanted"), REFERENCES)
@@ -149,34 +161,9 @@ def test_closed_forms_neither_underflow_nor_cancel(loss, y, m, s, beta, wanted):
 
 @pytest.mark.parametrize(("a", "wanted"), TAILS)
 def test_tails_are_right_on_both_sides_of_the_switch(a, wanted):
-    for found in (tail(a), compiled_pieces.tail(a)):
-        assert found == pytest.approx(wanted, rel=2e-12)
-
-
-def test_the_compiled_tail_is_that_of_scipy():
-    for a in np.concatenate([np.linspace(0.0, 12.0, 500), np.geomspace(12.0, 1e12, 50)]):
-        mass = compiled_pieces.tail(a)[0]
-        assert mass == pytest.approx(math.sqrt(0.5 * math.pi) * float(erfcx(a * math.sqrt(0.5))), rel=1e-13)
-
-
-def test_the_compiled_mixture_is_that_of_scipy_to_twelve_digits():
-    squares, weights = probits()
-    for v in (0.0, 1.0, 1e8):
-        for u in np.linspace(-3.5, 0.0, 200):
-            m = u * math.sqrt(1.0 + v)
-            is_enough, (log_mass, _, _) = compiled_mixture.tilt_by_probits(1.0, m, v)
-            assert is_enough
-            wanted = float(weights @ ndtr(m / np.sqrt(squares + v)))
-            assert math.exp(log_mass) == pytest.approx(wanted, rel=1e-12)
-
-
-def test_the_compiled_exponential_and_logarithm_are_those_of_numpy():
-    for v in np.concatenate([-np.geomspace(1e-12, 690.0, 400), np.linspace(0.0, 5.0, 50)]):
-        assert functions.exponential(v) == pytest.approx(np.exp(v), rel=LAST_DIGIT)
-    assert functions.exponential(-1e9) < 1e-300
-    assert np.isnan(functions.exponential(np.nan))
-    for e in np.geomspace(1e-20, 1.0, 200):
-        assert functions.log_one_plus(e) == pytest.approx(np.log1p(e), rel=LAST_DIGIT)
+    with np.errstate(all="ignore"):  # as in tilts
+        found = tail(np.array([a]))
+    assert [float(part[0]) for part in found] == pytest.approx(wanted, rel=2e-12)
 
 
 @pytest.mark.parametrize("loss", PIECEWISE, ids=repr)
@@ -205,7 +192,7 @@ def test_narrow_products_of_smooth_losses_are_right_to_ten_digits(loss, data, s,
 
 
 def test_the_logistic_function_is_a_mixture_of_probits():
-    squares, weights = probits()
+    squares, weights = PROBIT_SQUARES, PROBIT_WEIGHTS
     z, s = np.linspace(-12.0, 0.0, 1201)[:, None], np.sqrt(squares)
     mass, density = ndtr(z / s) @ weights, np.exp(-0.5 * (z / s) ** 2) @ (weights / s) / math.sqrt(2.0 * math.pi)
     wanted = expit(z[:, 0])
@@ -213,8 +200,6 @@ def test_the_logistic_function_is_a_mixture_of_probits():
     assert np.max(np.abs(mass - wanted)) < 1e-14
     assert np.max(np.abs(mass / wanted - 1.0)[enough]) < 1e-11
     assert np.max(np.abs(density / (wanted * (1.0 - wanted)) - 1.0)[enough]) < 1e-11
-    for known, found in zip((squares, weights), compiled_mixture.probits(), strict=True):
-        np.testing.assert_array_equal(found, known)
 
 
 @given(st.sampled_from([0.3, 1.0, 2.5]), st.sampled_from([-1.0, 1.0]), widths, means, st.floats(-10.0, 10.0))
@@ -304,12 +289,6 @@ def test_any_order_arrives(order):
         assert_tilt(tilt(losses.Logistic(), 1.0, 0.3, s * s, 0.9, order), wanted, INTEGRATED)
 
 
-def test_moments_are_those_of_the_tilt():
-    log_mass, mean, variance = tilted(losses.Logistic(), 1.0, 0.5, 4.0, 2.0)
-    t = tilt(losses.Logistic(), 1.0, 0.5, 4.0, 2.0)
-    assert (log_mass, mean, variance) == (t.log_mass, 0.5 + 2.0 * t.shift, 4.0 * t.ratio)
-
-
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_without_variance_the_factor_is_a_constant(loss):
     y = TARGETS[loss.targets][1]
@@ -332,35 +311,93 @@ class Bad(NamedTuple):
 
 @pytest.mark.parametrize("cost", [np.nan, np.inf, -np.inf])
 def test_trouble_is_data(cost):
-    with np.errstate(all="ignore"):
-        assert not np.all(np.isfinite(tilt(Bad(cost), 0.0, 0.1, 1.0, 1.0)))
-    assert not np.all(np.isfinite(compiled_tilt(Bad(cost), 0.0, 0.1, 1.0, 1.0, compiled.rules_for(8))))
-
-
-@pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_compiled_equals_plain(loss):
-    rng, rules = np.random.default_rng(0), compiled.rules_for(8)
-    for _ in range(300):
-        y, s, beta = rng.choice(TARGETS[loss.targets]), 10.0 ** rng.uniform(-3.0, 4.0), 10.0 ** rng.uniform(-1.0, 1.0)
-        m = min(3.0 * s * rng.standard_normal() + rng.standard_normal(), 20.0)
-        plain, fast = tilt(loss, y, m, s * s, beta), compiled_tilt(loss, y, m, s * s, beta, rules)
-        assert_tilt(fast, plain, PARITY)
-
-
-@pytest.mark.parametrize("sharpness", [0.3, 1.0, 2.5])
-def test_the_compiled_mixture_equals_the_plain_one_and_gives_way_with_it(sharpness):
-    rng, rules, loss = np.random.default_rng(0), compiled.rules_for(8), losses.Logistic(sharpness)
-    gave_way = 0
-    for _ in range(500):
-        y, s = rng.choice([-1.0, 1.0]), 10.0 ** rng.uniform(-3.0, 4.0)
-        m = 2.0 * s * rng.standard_normal() + 5.0 * rng.standard_normal()
-        plain, fast = tilt(loss, y, m, s * s, 1.0), compiled_tilt(loss, y, m, s * s, 1.0, rules)
-        gave_way += plain.log_mass < math.log(LEAST_MASS)
-        assert_tilt(fast, plain, PARITY)
-    assert 0 < gave_way < 100
+    assert not np.all(np.isfinite(tilt(Bad(cost), 0.0, 0.1, 1.0, 1.0)))
 
 
 @pytest.mark.parametrize(("m", "v"), [(np.nan, 1.0), (0.0, np.nan)])
 def test_a_mixture_under_no_gaussian_is_data(m, v):
     assert not np.all(np.isfinite(tilt(losses.Logistic(), 1.0, m, v, 1.0)))
-    assert not np.all(np.isfinite(compiled_tilt(losses.Logistic(), 1.0, m, v, 1.0, compiled.rules_for(8))))
+
+
+@pytest.mark.parametrize("power", [0.1, 0.7, 1.0, 5.0])
+@given(st.floats(-2.5, 1.0), seeds)
+def test_logistic_rows_are_right_on_both_sides_of_every_switch(power, log_width, seed):
+    rng, widths = np.random.default_rng(seed), (0.17, 0.52, 0.95, 1.8)
+    s = np.repeat([*widths, 10.0**log_width], 2) * np.tile([1.0 - 1e-9, 1.0 + 1e-9], 5)
+    y, m = rng.choice([-1.0, 1.0], 10), 20.0 * rng.uniform(-1.0, 1.0, 10)
+    wanted = [brute(losses.Logistic(), *row, power) for row in zip(y, m, s, strict=True)]
+    assert_tilts(
+        tilts(losses.Logistic(), y, m, s * s, power), Tilts(*np.array(wanted).T), 1e-9 if power == 1.0 else 1e-7
+    )
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@given(seeds)
+def test_moments_are_the_integrals(loss, seed):
+    rows = random_rows(loss, seed, n=5)
+    wanted = [brute(loss, y, m, np.sqrt(v), power) for y, m, v, power in zip(*rows, strict=True)]
+    assert_tilts(tilts(loss, *rows), Tilts(*np.array(wanted).T), INTEGRATED)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_rows_do_not_depend_on_each_other(loss):
+    rows = random_rows(loss, 1, n=1500)
+    order = np.random.default_rng(0).permutation(1500)
+    together, shuffled = tilts(loss, *rows), tilts(loss, *(a[order] for a in rows))
+    assert_tilts(shuffled, Tilts(*(a[order] for a in together)), 1e-12)
+    assert_tilts(tilts(loss, *(a[7:8] for a in rows)), Tilts(*(a[7:8] for a in together)), 1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_trouble_stays_in_its_row(loss):
+    y, m, v, power = random_rows(loss, 2, n=40)
+    known = tilts(loss, y, m, v, power)
+    bad = {3: (np.nan, 0.0, 1.0), 11: (y[11], np.nan, 1.0), 17: (y[17], 0.0, np.nan), 23: (y[23], 0.0, -1.0)}
+    for place, values in bad.items():
+        y[place], m[place], v[place] = values
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = tilts(loss, y, m, v, power)
+    good = np.setdiff1d(np.arange(40), list(bad))
+    assert_tilts(Tilts(*(a[good] for a in found)), Tilts(*(a[good] for a in known)), 1e-12)
+    assert np.all(np.isnan([a[list(bad)] for a in found]))
+
+
+@pytest.mark.parametrize("cost", [np.nan, np.inf, -np.inf])
+def test_costs_that_are_not_finite_are_data(cost):
+    assert np.all(np.isnan(tilts(Bad(cost), np.zeros(2), np.array([0.1, 3.0]), np.array([1.0, 0.0]))))
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_rows_without_variance_are_constants_among_others(loss):
+    y, m, v, power = random_rows(loss, 3, n=10)
+    v[::3] = 0.0
+    found = tilts(loss, y, m, v, power)
+    np.testing.assert_allclose(found.log_mass[::3], -(power * loss.value(y, m))[::3])
+    np.testing.assert_array_equal((found.shift[::3], found.ratio[::3]), (np.zeros(4), np.ones(4)))
+    others = v > 0.0
+    known = tilts(loss, *(a[others] for a in (y, m, v, power)))
+    assert_tilts(Tilts(*(a[others] for a in found)), known, 1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_one_power_is_that_of_every_row(loss):
+    y, m, v, _ = random_rows(loss, 4)
+    for power in (1.0, 0.5, 3.0):
+        assert_tilts(tilts(loss, y, m, v, power), tilts(loss, y, m, v, np.full(y.size, power)), 1e-12)
+
+
+@pytest.mark.parametrize("loss", all_components(losses), ids=repr)
+def test_no_rows_give_nothing(loss):
+    found = tilts(loss, np.zeros(0), np.zeros(0), np.zeros(0))
+    assert [a.shape for a in found] == [(0,)] * 3
+
+
+class Refuses(Bad):
+    def derivatives(self, y, z):
+        raise RuntimeError("no derivatives today")
+
+
+def test_what_a_loss_raises_comes_through():
+    with pytest.raises(RuntimeError, match="no derivatives today"):
+        tilts(Refuses(), np.zeros(2), np.zeros(2), np.ones(2))

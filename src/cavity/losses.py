@@ -4,14 +4,16 @@ A loss is a ``NamedTuple`` with at least one field and two methods, written with
 comparisons used as factors and no ``if``, so that the same lines serve arrays here and scalars in compiled code.
 `cavity.testing.check_loss` tells whether a loss of your own keeps the contract.
 
-A loss that is linear in pieces may say so, by a third method ``pieces(y)``: exact integrals follow. It returns triples
-``(end, slope, offset)`` from left to right, of which the last ends at infinity: the loss is ``offset + slope * z`` for
-``z`` up to ``end`` and beyond the end before. It is written for a number ``y`` and for an array as the other methods
-are, without ``if``; what does not depend on ``y`` may be a float in either case.
+A loss may offer more, each of which has a default (`Offers`). Above all, one that is linear in pieces may say so by a
+method ``pieces(y)``: exact integrals follow. It returns triples ``(end, slope, offset)`` from left to right, of which
+the last ends at infinity: the loss is ``offset + slope * z`` for ``z`` up to ``end`` and beyond the end before. It is
+written for a number ``y`` and for an array as the other methods are, without ``if``; what does not depend on ``y`` may
+be a float in either case.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -35,6 +37,35 @@ class Loss(Protocol):
         """Value, slope and curvature in ``z``; at a kink the half sum of both sides."""
 
 
+class Offers(NamedTuple):
+    """What a loss can do besides, by members of its own; the defaults are those of a loss without them.
+
+    Parameters
+    ----------
+    pieces
+        The method ``pieces``: straight lines from end to end.
+    logistic
+        The property ``as_logistic``: the field ``sharpness`` of a loss that is `Logistic`.
+    squared
+        The property ``as_squared``: the scale of a loss that is `Squared`.
+    smooth
+        The property ``is_smooth``: whether Newton's method applies to the loss itself. The default is that it does
+        unless there are pieces.
+    """
+
+    pieces: Callable[[Any], tuple[Piece, ...]] | None = None
+    logistic: float | None = None
+    squared: float | None = None
+    smooth: bool = True
+
+
+def offers(loss: object) -> Offers:
+    """Read what a loss offers; of a class, which of it its instances will have."""
+    pieces = getattr(loss, "pieces", None)
+    logistic, squared = getattr(loss, "as_logistic", None), getattr(loss, "as_squared", None)
+    return Offers(pieces, logistic, squared, getattr(loss, "is_smooth", pieces is None))
+
+
 class Logistic(NamedTuple):
     r"""Logistic loss for signs :math:`y`.
 
@@ -56,7 +87,7 @@ class Logistic(NamedTuple):
 
     @property
     def as_logistic(self) -> float:
-        """Sharpness; that it is there tells compiled code to use the form it has for this loss."""
+        """Sharpness (see `Offers`)."""
         return self.sharpness
 
     @property
@@ -183,7 +214,7 @@ class Squared(NamedTuple):
 
     @property
     def as_squared(self) -> float:
-        """Scale; that it is there tells where Gaussians are multiplied that this factor is one."""
+        """Scale (see `Offers`)."""
         return self.scale
 
     @property

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cavity.factors import CostFactor, Factor, LinearFactor
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.losses import Logistic, Loss
+from cavity.losses import Logistic, Loss, offers
 from cavity.schemes._protocol import Scheme
 
 FloatArray = NDArray[np.float64]
@@ -64,7 +64,7 @@ def check_loss(loss: Loss, *, largest: float = 1e150, kinks: Sequence[float] = (
         targets in _TARGETS,
         f"targets must be 'signs', 'reals' or 'counts', got {targets!r}; return one from the property `targets`",
     )
-    if hasattr(loss, "pieces"):
+    if offers(loss).pieces is not None:
         _check_pieces_of_arrays(loss)
     rng = np.random.default_rng(seed)
     near = np.concatenate([[0.0], 2.0 * rng.standard_normal(200), 0.2 * rng.standard_normal(200)])
@@ -240,7 +240,8 @@ def _check_kink(loss: Loss, y: float, z: float) -> None:
 
 def _check_pieces(loss: Any, y: float, z: FloatArray) -> None:
     """Whether the pieces of a loss, if it names some, are in order, join, and are its value."""
-    start, pieces = -np.inf, loss.pieces(y) if hasattr(loss, "pieces") else ()
+    offered, start = offers(loss).pieces, -np.inf
+    pieces = offered(y) if offered is not None else ()
     inner = np.array([piece[0] for piece in pieces[:-1]])
     points = np.concatenate([z, inner - 1.0, inner, inner + 1.0, 0.5 * (inner[1:] + inner[:-1])])
     for end, slope, offset in pieces:

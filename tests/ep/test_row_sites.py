@@ -8,7 +8,7 @@ from oracle import tilted_moments
 
 from cavity.ep.row_sites import RowSites, log_scale, propose
 from cavity.losses import Hinge, Logistic, Squared
-from cavity.tilting import tilts
+from cavity.moments import tilts
 
 LOSSES = [Logistic(), Hinge(), Squared(0.5)]
 

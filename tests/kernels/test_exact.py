@@ -216,7 +216,7 @@ def assert_same_run(plain, fast, tol=PARITY):
 
 
 # Each is a compilation. Kernels have forms of their own for the logistic loss and for losses in pieces, as the hinge;
-# both meet both storages. The moments of every loss are compared in test_moments.py.
+# both meet both storages. The moments of every loss are compared in test_compiled_moments.py.
 @pytest.mark.parametrize(
     ("loss", "storage"),
     [*((loss, "csr") for loss in LOSSES), (losses.Logistic(), "dense"), (losses.Hinge(), "dense")],

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from cavity import losses
-from cavity.kernels._bridge import _CheckedFiles, kinds
+from cavity.kernels._bridge import _TolerantFiles, kinds
 from cavity.kernels._digest import digest_of
 
 LOSS = textwrap.dedent(
@@ -250,16 +250,17 @@ def test_what_reaches_something_unknown_is_compiled_in_every_process(place: Plac
 
 
 @pytest.mark.parametrize("suffix", ["nbi", "nbc"])
-def test_damaged_files_of_the_cache_are_not_there(suffix: str, tmp_path: Any) -> None:
-    files = _CheckedFiles(str(tmp_path), "kernel", "stamp")
+def test_files_of_the_cache_that_cannot_be_read_are_not_there(suffix: str, tmp_path: Any) -> None:
+    files = _TolerantFiles(str(tmp_path), "kernel", "stamp")
     files.save("key", list(range(50)))
     files.save("other", "data")
     (path,) = tmp_path.glob("kernel.1.nbc" if suffix == "nbc" else "*.nbi")
     whole = path.read_bytes()
-    flips = [whole[:k] + bytes([whole[k] ^ 0x10]) + whole[k + 1 :] for k in range(len(whole))]
-    for damaged in (*flips, *(whole[:k] for k in range(0, len(whole), 7)), b"", b"text"):
+    for damaged in (*(whole[:k] for k in range(0, len(whole), 7)), b"", b"text"):
         path.write_bytes(damaged)
-        assert files.load("key") in (None, list(range(50)))
+        assert files.load("key") is None
+    files.save("key", list(range(50)))
+    assert files.load("key") == list(range(50))
     path.unlink()
     assert files.load("key") is None
     files.save("key", list(range(50)))
@@ -267,6 +268,6 @@ def test_damaged_files_of_the_cache_are_not_there(suffix: str, tmp_path: Any) ->
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Any) -> None:
-    files = _CheckedFiles(str(tmp_path / "absent"), "kernel", "stamp")
+    files = _TolerantFiles(str(tmp_path / "absent"), "kernel", "stamp")
     files.save("key", "data")
     assert files.load("key") is None

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.losses import Loss
-from cavity.tilting import tilts
+from cavity.moments import tilts
 
 FloatArray = NDArray[np.float64]
 

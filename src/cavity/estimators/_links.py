@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 
-from cavity.losses import Loss
+from cavity.losses import Loss, offers
 
 FloatArray = NDArray[np.float64]
 
@@ -42,8 +42,9 @@ def log_odds(loss: Loss, beta: float, mean: FloatArray, variance: FloatArray) ->
 
 def _probability(loss: Loss, beta: float, mean: FloatArray, std: FloatArray, sign: float) -> FloatArray:
     """Probability of a sign, each computed for itself: their sum is one to rounding, their logarithms keep digits."""
-    if hasattr(loss, "as_logistic"):
-        sharpness = beta * float(loss.as_logistic)
+    logistic = offers(loss).logistic
+    if logistic is not None:
+        sharpness = beta * float(logistic)
         return _by_blocks(_logistic, sign * sharpness * mean, abs(sharpness) * std)
 
     def link(z: FloatArray) -> FloatArray:

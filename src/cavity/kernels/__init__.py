@@ -1,1 +1,1 @@
-"""Compiled loops: arrays and NamedTuples in, arrays out. They check nothing and import nothing of cavity."""
+"""Compiled loops: arrays and NamedTuples in, arrays out. They check nothing."""

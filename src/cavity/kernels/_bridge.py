@@ -1,4 +1,4 @@
-"""The two Numba tricks: methods of NamedTuples run inside compiled code, and memory is fetched ahead of its use.
+"""How Python reaches compiled code: methods of NamedTuples run inside kernels, and entry points are cached on disk.
 
 A jitted function as argument, a jitclass and a closure compile again in every process. A method of a NamedTuple
 reached through ``overload_method`` does not: the compiled caller is found in the cache on disk. So components are
@@ -11,38 +11,22 @@ notice an edited loss in another file, and cannot read a cache that knows a loss
 from __future__ import annotations
 
 import hashlib
-import pickle
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
-import numpy as np
-from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
 from numba.core.caching import IndexDataCacheFile
-from numba.extending import intrinsic, overload_method
+from numba.extending import overload_method
 
 from cavity.kernels._digest import digest_of
+from cavity.kernels._tricks import ARE_ON, FASTMATH, OPTIONS, with_quick_numpy
+from cavity.moments import constants as moments_constants
+from cavity.schemes import constants as schemes_constants
 
-# Reassociation and contraction only: NaN and infinity keep their meaning.
-FASTMATH = {"reassoc", "contract"}
-
-
-def _options() -> dict[str, Any]:
-    """Options of all kernels. They allocate nothing, so that references need not be counted, where Numba allows."""
-    options: dict[str, Any] = {"fastmath": FASTMATH, "error_model": "numpy"}
-    try:
-        njit(_nrt=False, **options)(_options)
-    except KeyError:  # a private option of Numba: without it all is the same, but slower
-        return options
-    return {**options, "_nrt": False}
-
-
-OPTIONS = _options()
 kernel = njit(**OPTIONS)
 # For arithmetic whose order is its point.
 AS_WRITTEN = {**OPTIONS, "fastmath": FASTMATH - {"reassoc"}}
@@ -70,7 +54,7 @@ def entry(function: Callable[..., Any], *components: type) -> Any:
         compiled = njit(**OPTIONS)(copy)
     file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if isinstance(file, IndexDataCacheFile):
-        file.__class__ = _CheckedFiles
+        file.__class__ = _TolerantFiles
     return compiled
 
 
@@ -84,50 +68,30 @@ def kinds(component: Any) -> tuple[type, ...]:
 
 @cache
 def _digest_of_kernels() -> bytes:
-    """Digest of the sources in this folder."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    """Digest of the sources in this folder and of the constants they import, and whether tricks are on."""
+    digest = hashlib.sha256(b"on" if ARE_ON else b"off")
+    shared = [Path(module.__file__) for module in (moments_constants, schemes_constants)]
+    for path in (*sorted(Path(__file__).parent.glob("*.py")), *shared):
         digest.update(path.read_bytes())
     return digest.digest()
 
 
-class _CheckedFiles(IndexDataCacheFile):
-    """Files of the cache, with digests: whatever is damaged, or names types that this process lacks, is not there.
+class _TolerantFiles(IndexDataCacheFile):
+    """Files of the cache: what cannot be read is compiled again, what cannot be written is done without."""
 
-    It is compiled again then, and written anew. A cache that cannot be written is done without.
-    """
-
-    def save(self, key: Any, data: Any) -> None:
-        with suppress(OSError):
-            super().save(key, data)
-
-    def _load_index(self) -> Any:
+    def load(self, key: Any) -> Any:
         try:
-            return self._opened(super()._load_index()[""])
-        except Exception:
-            return {}
-
-    def _save_index(self, overloads: Any) -> None:
-        super()._save_index({"": self._sealed(overloads)})
-
-    def _load_data(self, name: str) -> Any:
-        try:
-            return self._opened(super()._load_data(name))
+            return super().load(key)
         except Exception:
             return None
 
-    def _save_data(self, name: str, data: Any) -> None:
-        super()._save_data(name, self._sealed(data))
-
-    def _sealed(self, thing: Any) -> tuple[bytes, bytes]:
-        content = self._dump(thing)
-        return hashlib.sha256(content).digest(), content
-
-    def _opened(self, sealed: tuple[bytes, bytes]) -> Any:
-        digest, content = sealed
-        if hashlib.sha256(content).digest() != digest:
-            raise ValueError("the content does not fit its digest")
-        return pickle.loads(content)
+    def save(self, key: Any, data: Any) -> None:
+        with suppress(OSError):
+            try:
+                super().save(key, data)
+            except Exception:  # of an index that cannot be read
+                self.flush()
+                super().save(key, data)
 
 
 def open_method(name: str, arity: int, reassociate: bool = True) -> None:
@@ -136,64 +100,9 @@ def open_method(name: str, arity: int, reassociate: bool = True) -> None:
 
     def find(component: Any) -> Any:
         method = getattr(getattr(component, "instance_class", None), name, None)
-        return method if method is None else _with_quick_numpy(method)
+        return method if method is None else with_quick_numpy(method)
 
     overload_method(types.BaseNamedTuple, name, strict=False, jit_options=options)(_WITH_ARITY[arity](find))
-
-
-@intrinsic
-def prefetch(typing_context: Any, array: Any, place: Any) -> Any:
-    """Ask for the cache line of an entry and go on. Reads nothing, so the entry may lie past the end of the array."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = signature.args[0]
-        entries = context.make_array(kind)(context, builder, arguments[0])
-        places = cgutils.unpack_tuple(builder, arguments[1])
-        pointer = cgutils.get_item_pointer(context, builder, kind, entries, places, wraparound=False, boundscheck=False)
-        number = ir.IntType(32)
-        form = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, form, "llvm.prefetch.p0")
-        builder.call(function, [builder.bitcast(pointer, cgutils.voidptr_t), number(0), number(3), number(1)])
-        return context.get_dummy_value()
-
-    return types.void(array, types.UniTuple(types.intp, len(place))), generate
-
-
-@intrinsic
-def wide_vectors(typing_context: Any) -> Any:
-    """Let the function that calls this use vectors as wide as the processor has, also where it shies from them."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        set.add(builder.function.attributes, '"prefer-vector-width"="512"')
-        return context.get_dummy_value()
-
-    return types.void(), generate
-
-
-@kernel
-def _maximum(a: float, b: float) -> float:
-    """Give the larger of two numbers in one instruction; NaN in the first argument stays NaN."""
-    return b if b > a else a
-
-
-@kernel
-def _minimum(a: float, b: float) -> float:
-    """Give the smaller of two numbers in one instruction; NaN in the first argument stays NaN."""
-    return b if b < a else a
-
-
-_QUICK_NUMPY = ModuleType("quick_numpy")
-vars(_QUICK_NUMPY).update(vars(np))
-vars(_QUICK_NUMPY).update(maximum=_maximum, minimum=_minimum)
-
-
-def _with_quick_numpy(method: FunctionType) -> FunctionType:
-    """Let a method see `_maximum` and `_minimum` in numpy.
-
-    Numba's own look for NaN in both arguments. A cost is NaN where its predictor is, and that comes first.
-    """
-    globals_ = {name: _QUICK_NUMPY if value is np else value for name, value in method.__globals__.items()}
-    return FunctionType(method.__code__, globals_, method.__name__, method.__defaults__, method.__closure__)
 
 
 # Numba reads the number of arguments off the signature, and takes no star.

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from numba.extending import overload
 
-from cavity.kernels._bridge import OPTIONS, kernel, prefetch
+from cavity.kernels._bridge import kernel
 from cavity.kernels._functions import exponential
+from cavity.kernels._tricks import OPTIONS, prefetch
+from cavity.losses import offers
 
 Four = tuple[float, float, float, float]
 
@@ -76,7 +78,7 @@ def four_derivatives(
 
 @overload(four_derivatives, strict=False, jit_options=OPTIONS)
 def _choose(loss: Any, by_slope: Any, targets: Any, weights: Any, i: Any, z: Any) -> Any:
-    return _logistic_four if hasattr(loss.instance_class, "as_logistic") else _any_four
+    return _any_four if offers(loss.instance_class).logistic is None else _logistic_four
 
 
 def _any_four(loss: Any, by_slope: bool, targets: Any, weights: Any, i: int, z: Four) -> tuple[float, Four, Four]:

@@ -1,8 +1,7 @@
-"""Moments of a one-dimensional Gaussian times a row's factor: the compiled form of `cavity.moments`, step by step.
+"""Moments of a one-dimensional Gaussian times a row's factor: the compiled form of `cavity.moments`, for one row.
 
-Losses with ``pieces`` take the closed form, the logistic loss its mixture of probits where that serves, others are
-integrated; the choice is made when compiled. Careful scalar arithmetic is left as it is written; only sums over nodes
-may be reordered.
+What serves a loss depends on what its class offers, when it is compiled. Careful scalar arithmetic is left as it is
+written; only sums over nodes may be reordered.
 """
 
 from __future__ import annotations
@@ -13,20 +12,28 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from cavity.kernels._bridge import AS_WRITTEN, OPTIONS, careful, kernel, wide_vectors
+from cavity.kernels._bridge import AS_WRITTEN, careful, kernel
 from cavity.kernels._functions import exponential, log_one_plus
-from cavity.kernels._mixture import tilt_by_probits
-from cavity.kernels._pieces import Three, piecewise
+from cavity.kernels._mixture import by_probits
+from cavity.kernels._pieces import Three, by_pieces
+from cavity.kernels._tricks import OPTIONS
+from cavity.losses import offers
+from cavity.moments.constants import (
+    AGREEMENT,
+    BEND_HIGH,
+    BEND_LOW,
+    DOUBLINGS,
+    FALL,
+    HALVINGS,
+    NEWTON_STEPS,
+    PANEL_NODES,
+    PANEL_WEIGHTS,
+    PEAK_GAIN,
+    ROOT_2PI,
+    SEARCH_STEPS,
+)
 
-_ROOT_2PI = math.sqrt(2.0 * math.pi)
-_DOUBLINGS = 2
-_AGREEMENT = 1e-7
-_NEAR = 0.0025
-_NEWTON_STEPS = 100
-_REACH = 28.0
-_BEND_LOW, _BEND_HIGH = 1e-6, 1e-3
-_HALVINGS = 200
-_SEARCH_STEPS = 80
+# Where panels are cut: both ends, the peak, and where the loss begins to bend on either side.
 _CUTS = 5
 
 
@@ -40,28 +47,16 @@ class Rules(NamedTuple):
     order: int
     hermite_nodes: Any
     hermite_weights: Any
-    panel_nodes: Any
-    panel_weights: Any
-    narrow_nodes: Any
-    narrow_weights: Any
     cuts: Any
     stack: Any
 
 
 def rules_for(order: int) -> Rules:
     """Build the rules."""
-    hermite = [np.polynomial.hermite_e.hermegauss(order * 2**doubling) for doubling in range(_DOUBLINGS + 1)]
+    hermite = [np.polynomial.hermite_e.hermegauss(order * 2**doubling) for doubling in range(DOUBLINGS + 1)]
     nodes = np.concatenate([x for x, _ in hermite])
     weights = np.concatenate([w for _, w in hermite]) * np.exp(0.5 * nodes * nodes)
-    return Rules(
-        order,
-        nodes,
-        weights,
-        *np.polynomial.legendre.leggauss(16),
-        *np.polynomial.legendre.leggauss(10),
-        np.zeros(_CUTS),
-        np.zeros((_CUTS + _HALVINGS, 5)),
-    )
+    return Rules(order, nodes, weights, np.zeros(_CUTS), np.zeros((_CUTS + HALVINGS, 5)))
 
 
 def tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Three:
@@ -71,13 +66,14 @@ def tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Th
 
 @overload(tilt, strict=False, jit_options=AS_WRITTEN)
 def _choose_tilt(loss: Any, y: Any, m: Any, v: Any, beta: Any, rules: Any) -> Any:
-    if hasattr(loss.instance_class, "pieces"):
+    offered = offers(loss.instance_class)
+    if offered.pieces is not None:
         return _closed_tilt
-    return _logistic_tilt if hasattr(loss.instance_class, "as_logistic") else _integrated_tilt
+    return _integrated_tilt if offered.logistic is None else _logistic_tilt
 
 
 def _closed_tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Three:
-    return piecewise(loss.pieces(y), m, math.sqrt(v), beta, rules.narrow_nodes, rules.narrow_weights)
+    return by_pieces(loss.pieces(y), m, math.sqrt(v), beta)
 
 
 def _integrated_tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Three:
@@ -88,7 +84,7 @@ def _integrated_tilt(loss: Any, y: float, m: float, v: float, beta: float, rules
         moments = by_panels(loss, place, rules)
     mass, mean, variance = central(moments)
     std, distance = math.sqrt(v), peak - m
-    log_mass = np.log(mass * width / (std * _ROOT_2PI)) - beta * cost - 0.5 * distance * distance / v
+    log_mass = np.log(mass * width / (std * ROOT_2PI)) - beta * cost - 0.5 * distance * distance / v
     return log_mass, (distance + width * mean) / std, width * width * variance / v
 
 
@@ -97,7 +93,7 @@ integrated_tilt = careful(_integrated_tilt)
 
 def _logistic_tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Three:
     if beta == 1.0:
-        is_enough, found = tilt_by_probits(loss.sharpness * y, m, v)
+        is_enough, found = by_probits(loss.sharpness * y, m, v)
         if is_enough:
             return found
     return integrated_tilt(loss, y, m, v, beta, rules)
@@ -108,18 +104,18 @@ def find_peak(loss: Any, y: float, m: float, v: float, beta: float) -> Three:
     """Search the peak by Newton's method, held within a bracket; give it, its width and a cost near it."""
     z, low, high, reach, last = m, -np.inf, np.inf, 8.0 * math.sqrt(v), np.inf
     value, curvature = np.nan, np.nan
-    for _ in range(_NEWTON_STEPS):
+    for _ in range(NEWTON_STEPS):
         value, slope, second = loss.derivatives(y, z)
         gradient, curvature = beta * slope + (z - m) / v, 1.0 / v + beta * max(second, 0.0)
         step = -gradient / curvature
-        if not -gradient * step > _NEAR:
+        if not -gradient * step > PEAK_GAIN:
             z += step
             break
         if gradient < 0.0:
             low = z
         else:
             high = z
-        if abs(gradient) * (high - low) <= _NEAR:
+        if abs(gradient) * (high - low) <= PEAK_GAIN:
             break
         there = z + step
         if not low < there < high or abs(step) > 0.5 * last:
@@ -151,7 +147,7 @@ def cost_at(loss: Any, y: float, z: float) -> float:
 
 @overload(cost_at, strict=False, jit_options=OPTIONS)
 def _choose_cost(loss: Any, y: Any, z: Any) -> Any:
-    return _logistic_cost if hasattr(loss.instance_class, "as_logistic") else _any_cost
+    return _any_cost if offers(loss.instance_class).logistic is None else _logistic_cost
 
 
 def _any_cost(loss: Any, y: float, z: float) -> float:
@@ -166,7 +162,6 @@ def _logistic_cost(loss: Any, y: float, z: float) -> float:
 @kernel
 def integrals(loss: Any, place: Any, center: float, half: float, nodes: Any, weights: Any) -> Three:
     """Integrals of 1, x and x² times the product, relative to the peak, on the nodes moved and stretched."""
-    wide_vectors()
     y, m, v, beta, peak, width, cost = place
     inverse, distance = 1.0 / v, peak - m
     mass = first = second = 0.0
@@ -198,14 +193,14 @@ def by_rules(loss: Any, place: Any, rules: Any) -> tuple[bool, Three]:
     x, w = rules.hermite_nodes, rules.hermite_weights
     after = integrals(loss, place, 0.0, 1.0, x[first:last], w[first:last])
     old_mass, old_mean, old_variance = central(after)
-    for doubling in range(1, _DOUBLINGS + 1):
+    for doubling in range(1, DOUBLINGS + 1):
         first, last = last, last + rules.order * 2**doubling
         after = integrals(loss, place, 0.0, 1.0, x[first:last], w[first:last])
         mass, mean, variance = central(after)
         if (
-            abs(mass - old_mass) <= _AGREEMENT * mass
-            and abs(variance - old_variance) <= _AGREEMENT * variance
-            and abs(mean - old_mean) <= _AGREEMENT * np.sqrt(variance)
+            abs(mass - old_mass) <= AGREEMENT * mass
+            and abs(variance - old_variance) <= AGREEMENT * variance
+            and abs(mean - old_mean) <= AGREEMENT * np.sqrt(variance)
         ):
             return True, after
         old_mass, old_mean, old_variance = mass, mean, variance
@@ -215,29 +210,29 @@ def by_rules(loss: Any, place: Any, rules: Any) -> tuple[bool, Three]:
 @careful
 def by_panels(loss: Any, place: Any, rules: Any) -> Three:
     """Integrate by Gauss-Legendre rules on panels, halved until a panel and its halves agree."""
-    cuts, stack, x, w = rules.cuts, rules.stack, rules.panel_nodes, rules.panel_weights
-    left, right = reach_of(loss, place, -8.0), reach_of(loss, place, 8.0)
+    cuts, stack = rules.cuts, rules.stack
+    left, right = reach(loss, place, -8.0), reach(loss, place, 8.0)
     cuts[0], cuts[1], cuts[2] = left, right, 0.0
-    cuts[3], cuts[4] = bend_of(loss, place, left, right), bend_of(loss, place, right, left)
+    cuts[3], cuts[4] = bend(loss, place, left, right), bend(loss, place, right, left)
     sort(cuts)
     count, mass, first, second = 0, 0.0, 0.0, 0.0
     for k in range(_CUTS - 1):
         if cuts[k] < cuts[k + 1]:
             a, b = cuts[k], cuts[k + 1]
-            p0, p1, p2 = integrals(loss, place, 0.5 * (a + b), 0.5 * (b - a), x, w)
+            p0, p1, p2 = integrals(loss, place, 0.5 * (a + b), 0.5 * (b - a), PANEL_NODES, PANEL_WEIGHTS)
             push(stack, count, a, b, p0, p1, p2)
             mass, first, second, count = mass + p0, first + p1, second + p2, count + 1
-    for _ in range(_HALVINGS):
+    for _ in range(HALVINGS):
         if count == 0 or not mass > 0.0:
             break
         count -= 1
         a, b, w0, w1, w2 = stack[count, 0], stack[count, 1], stack[count, 2], stack[count, 3], stack[count, 4]
         middle = 0.5 * (a + b)
-        l0, l1, l2 = integrals(loss, place, 0.5 * (a + middle), 0.5 * (middle - a), x, w)
-        u0, u1, u2 = integrals(loss, place, 0.5 * (middle + b), 0.5 * (b - middle), x, w)
+        l0, l1, l2 = integrals(loss, place, 0.5 * (a + middle), 0.5 * (middle - a), PANEL_NODES, PANEL_WEIGHTS)
+        u0, u1, u2 = integrals(loss, place, 0.5 * (middle + b), 0.5 * (b - middle), PANEL_NODES, PANEL_WEIGHTS)
         d0, d1, d2 = l0 + u0 - w0, l1 + u1 - w1, l2 + u2 - w2
         mass, first, second = mass + d0, first + d1, second + d2
-        if not (abs(d0) <= _AGREEMENT * mass and abs(d2) <= _AGREEMENT * second):
+        if not (abs(d0) <= AGREEMENT * mass and abs(d2) <= AGREEMENT * second):
             push(stack, count, a, middle, l0, l1, l2)
             push(stack, count + 1, middle, b, u0, u1, u2)
             count += 2
@@ -261,20 +256,20 @@ def sort(values: Any) -> None:
 
 
 @careful
-def reach_of(loss: Any, place: Any, x: float) -> float:
+def reach(loss: Any, place: Any, x: float) -> float:
     """Find where the product ends: go out by doubling, come back by halving, until the fall is once to twice enough."""
     inner, fall = 0.0, fall_at(loss, place, x)
-    for _ in range(_SEARCH_STEPS):
-        if not fall < _REACH:
+    for _ in range(SEARCH_STEPS):
+        if not fall < FALL:
             break
         inner, x = x, 2.0 * x
         fall = fall_at(loss, place, x)
-    for _ in range(_SEARCH_STEPS):
-        if not fall > 2.0 * _REACH:
+    for _ in range(SEARCH_STEPS):
+        if not fall > 2.0 * FALL:
             break
         middle = 0.5 * (inner + x)
         there = fall_at(loss, place, middle)
-        if there < _REACH:
+        if there < FALL:
             inner = middle
         else:
             x, fall = middle, there
@@ -282,22 +277,22 @@ def reach_of(loss: Any, place: Any, x: float) -> float:
 
 
 @careful
-def bend_of(loss: Any, place: Any, end: float, other: float) -> float:
+def bend(loss: Any, place: Any, end: float, other: float) -> float:
     """Find where, coming from one end, the loss begins to bend: by halving, to within a bend hardly seen."""
     near, far, slope = end, other, slope_at(loss, place, end)
     near_slope, far_slope = slope, slope_at(loss, place, other)
-    if not abs(far_slope - slope) * abs(other - end) > _BEND_HIGH:
+    if not abs(far_slope - slope) * abs(other - end) > BEND_HIGH:
         return other
-    for _ in range(_SEARCH_STEPS):
+    for _ in range(SEARCH_STEPS):
         middle = 0.5 * (near + far)
         here = slope_at(loss, place, middle)
-        bend = abs(here - slope) * abs(middle - end)
-        if _BEND_LOW <= bend <= _BEND_HIGH:
+        change = abs(here - slope) * abs(middle - end)
+        if BEND_LOW <= change <= BEND_HIGH:
             return middle
-        if bend < _BEND_LOW:
+        if change < BEND_LOW:
             near, near_slope = middle, here
         else:
             far, far_slope = middle, here
-        if not abs(far_slope - near_slope) * abs(far - near) > _BEND_LOW:
+        if not abs(far_slope - near_slope) * abs(far - near) > BEND_LOW:
             break
     return near

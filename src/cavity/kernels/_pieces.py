@@ -1,6 +1,6 @@
-"""The closed form of tilted moments for losses of straight pieces, as in `cavity.moments`, step by step.
+"""The closed form of the moments for losses of straight pieces, for one row: see `cavity.moments._pieces`.
 
-A part is height, mass, drop to the left and to the right end, shift, way to the left and to the right end, variance.
+A part is height, mass, drop to the left and right end, shift, distance to the left and right end, variance.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from typing import Any
 import numpy as np
 
 from cavity.kernels._bridge import careful, open_method
-
-_ROOT_2PI = math.sqrt(2.0 * math.pi)
-_ROOT_HALF = math.sqrt(0.5)
-_FAR, _TERMS = 4.5, 20
-_FARTHER, _FEWER_TERMS = 8.0, 12
-_NARROW = 2.0
-# Beyond, an exponential is as good as zero, and to come to that takes the library long.
-_RANGE = 700.0
+from cavity.moments.constants import (
+    FAR_TAIL,
+    NARROW_NODES,
+    NARROW_PIECE,
+    NARROW_WEIGHTS,
+    ROOT_2PI,
+    ROOT_HALF,
+    TAIL_TERMS,
+)
 
 Part = tuple[float, float, float, float, float, float, float, float]
 Three = tuple[float, float, float]
 
 
 @careful
-def piecewise(pieces: Any, m: float, s: float, beta: float, nodes: Any, weights: Any) -> Three:
+def by_pieces(pieces: Any, m: float, s: float, beta: float) -> Three:
     """Join the truncated Gaussians of the pieces from left to right."""
     whole = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     start, start_height, inverse = -np.inf, -np.inf, 1.0 / s
@@ -33,8 +34,8 @@ def piecewise(pieces: Any, m: float, s: float, beta: float, nodes: Any, weights:
         left, right, lean = (start - m) * inverse, (end - m) * inverse, beta * slope * s
         length = (end - start) * inverse
         end_height = -beta * (offset + slope * end) - 0.5 * right * right if end < np.inf else -np.inf
-        if length <= _NARROW and 0.5 * length * abs(left + right + 2.0 * lean) <= _NARROW:
-            part = narrow_part(left, length, lean, start_height, nodes, weights)
+        if length <= NARROW_PIECE and 0.5 * length * abs(left + right + 2.0 * lean) <= NARROW_PIECE:
+            part = narrow_part(left, length, lean, start_height)
         elif left + lean >= 0.0:
             part = tail_part(left, length, lean, start_height)
         elif right + lean <= 0.0:
@@ -46,20 +47,14 @@ def piecewise(pieces: Any, m: float, s: float, beta: float, nodes: Any, weights:
             part = middle_part(left, right, lean, 0.5 * lean * lean - beta * (offset + slope * m))
         whole = part if start == -np.inf else joined(whole, part)
         start, start_height = end, end_height
-    return whole[0] + np.log(whole[1] * (1.0 / _ROOT_2PI)), whole[4], whole[7]
-
-
-@careful
-def decay(fall: float) -> float:
-    """exp(-fall)."""
-    return 0.0 if fall > _RANGE else np.exp(-fall)
+    return whole[0] + np.log(whole[1] * (1.0 / ROOT_2PI)), whole[4], whole[7]
 
 
 @careful
 def joined(a: Part, b: Part) -> Part:
     """Join two neighbours: all sums are of positive terms, and the heavier one gives the mean."""
     rise = b[2] - a[3]
-    e = decay(abs(rise))
+    e = np.exp(-abs(rise))
     height, drop_right = (b[0], b[3]) if rise > 0.0 else (a[0], b[3] - rise)
     mass_a, mass_b = (a[1] * e, b[1]) if rise > 0.0 else (a[1], b[1] * e)
     mass = mass_a + mass_b
@@ -70,14 +65,14 @@ def joined(a: Part, b: Part) -> Part:
 
 
 @careful
-def narrow_part(left: float, length: float, lean: float, start_height: float, nodes: Any, weights: Any) -> Part:
+def narrow_part(left: float, length: float, lean: float, start_height: float) -> Part:
     """Take a piece over which the product is as good as polynomial, by nodes about its middle."""
     half = 0.5 * length
     middle = left + lean + half
     mass = first = second = 0.0
-    for j in range(nodes.size):
-        t = half * nodes[j]
-        f = half * weights[j] * np.exp(-t * (middle + 0.5 * t))
+    for j in range(NARROW_NODES.size):
+        t = half * NARROW_NODES[j]
+        f = half * NARROW_WEIGHTS[j] * np.exp(-t * (middle + 0.5 * t))
         mass += f
         first += f * t
         second += f * t * t
@@ -95,11 +90,11 @@ def tail_part(left: float, length: float, lean: float, start_height: float) -> P
     drop = length * (left + lean + 0.5 * length)
     if length < np.inf:
         mass_beyond, mean_beyond, variance_beyond = tail(left + lean + length)
-        lost = decay(drop) * mass_beyond / mass
-        kept = 1.0 - lost
+        beyond = np.exp(-drop) * mass_beyond / mass
+        kept = 1.0 - beyond
         mean_beyond += length
-        mean = (mean - lost * mean_beyond) / kept
-        variance = (variance - lost * variance_beyond) / kept - lost * (mean_beyond - mean) ** 2
+        mean = (mean - beyond * mean_beyond) / kept
+        variance = (variance - beyond * variance_beyond) / kept - beyond * (mean_beyond - mean) ** 2
         mass *= kept
     return start_height, mass, 0.0, drop, left + mean, mean, length - mean, variance
 
@@ -108,8 +103,8 @@ def tail_part(left: float, length: float, lean: float, start_height: float) -> P
 def middle_part(left: float, right: float, lean: float, height: float) -> Part:
     """Take a piece that holds its own peak."""
     a, b = left + lean, right + lean
-    at_a, at_b = decay(0.5 * a * a), decay(0.5 * b * b)
-    mass = 0.5 * _ROOT_2PI * (math.erf(_ROOT_HALF * b) - math.erf(_ROOT_HALF * a))
+    at_a, at_b = np.exp(-0.5 * a * a), np.exp(-0.5 * b * b)
+    mass = 0.5 * ROOT_2PI * (math.erf(ROOT_HALF * b) - math.erf(ROOT_HALF * a))
     mean = (at_a - at_b) / mass
     moment = (a * at_a if a > -np.inf else 0.0) - (b * at_b if b < np.inf else 0.0)
     variance = 1.0 + moment / mass - mean * mean
@@ -119,13 +114,12 @@ def middle_part(left: float, right: float, lean: float, height: float) -> Part:
 @careful
 def tail(a: float) -> Three:
     """Mass, mean and variance of exp(-a t - t²/2) on the positive axis, for a not negative."""
-    if a < _FAR:
-        mass = 0.5 * _ROOT_2PI * np.exp(0.5 * a * a) * math.erfc(_ROOT_HALF * a)
+    if a < FAR_TAIL:
+        mass = 0.5 * ROOT_2PI * np.exp(0.5 * a * a) * math.erfc(ROOT_HALF * a)
         mean = 1.0 / mass - a
         return mass, mean, 1.0 - mean / mass
-    terms = _TERMS if a < _FARTHER else _FEWER_TERMS
-    ratio = 0.5 * (math.sqrt(a * a + 4.0 * terms + 4.0) - a)
-    for n in range(terms, 1, -1):
+    ratio = 0.5 * (math.sqrt(a * a + (4.0 * TAIL_TERMS + 4.0)) - a)
+    for n in range(TAIL_TERMS, 1, -1):
         ratio = n / (a + ratio)
     mean = 1.0 / (a + ratio)
     return 1.0 / (a + mean), mean, mean * (ratio - mean)

@@ -1,7 +1,7 @@
 """Recentred variational quadrature on linear factors, all in scratch memory.
 
 A star needs the predictors at its centre only. A line search needs those of its direction too, and a trial is then one
-loss a row. Every decision is that of the plain scheme, in the same order.
+loss per row. Every decision is that of the plain scheme, in the same order.
 """
 
 from __future__ import annotations
@@ -12,14 +12,7 @@ import numpy as np
 
 from cavity.kernels._bridge import kernel
 from cavity.kernels._schemes import expand
-
-_ARMIJO = 1e-4
-_HALVINGS = 30
-_SAME_STEP = 0.1
-_SHORTEST = 1e-6
-_ROUNDING = 1e-13
-_RETREAT = 0.25
-_RESERVE = 10
+from cavity.schemes.constants import ARMIJO, HALVINGS, RESERVED_STARS, RETREAT, ROUNDING, SAME_ARM, SHORTEST_ARM
 
 
 class RecentredQuadrature(NamedTuple):
@@ -51,7 +44,7 @@ class RecentredQuadrature(NamedTuple):
                 break
             if wild:
                 continue
-            if left < _RESERVE:
+            if left < RESERVED_STARS:
                 break
             length, descent, same = propose_step(beta, self.spread, center, direction, wanted, longest, work)
             if same and length <= self.tol:
@@ -82,7 +75,7 @@ def interpolate(value: float, spread: float, longest: Any, work: Any) -> tuple[b
         inverse = 1.0 / steps[j]
         second = up[j] + down[j]
         scale = max(abs(value), abs(value + up[j]), abs(value + down[j]))
-        second = 0.0 if abs(second) <= _ROUNDING * scale else second
+        second = 0.0 if abs(second) <= ROUNDING * scale else second
         slope[j] = 0.5 * (up[j] - down[j]) * inverse if work.touched[j] else 0.0
         curvature[j] = second * (inverse * inverse) if work.touched[j] else 0.0
         finite += 0.0 * (slope[j] + curvature[j])
@@ -91,9 +84,9 @@ def interpolate(value: float, spread: float, longest: Any, work: Any) -> tuple[b
     stuck = False
     for j in range(size):
         if not (np.isfinite(slope[j]) and np.isfinite(curvature[j])):
-            shortest = _SHORTEST * (spread / np.sqrt(work.precision[j]))
+            shortest = SHORTEST_ARM * (spread / np.sqrt(work.precision[j]))
             stuck = stuck or steps[j] <= shortest
-            steps[j] = longest[j] = max(_RETREAT * steps[j], shortest)
+            steps[j] = longest[j] = max(RETREAT * steps[j], shortest)
     return True, stuck
 
 
@@ -101,7 +94,7 @@ def interpolate(value: float, spread: float, longest: Any, work: Any) -> tuple[b
 def propose_step(
     beta: float, spread: float, center: Any, direction: Any, wanted: Any, longest: Any, work: Any
 ) -> tuple[float, float, bool]:
-    """Step to the peak of cavity times fit: its length in widths, its descent, and whether the arms have settled."""
+    """Step to the peak of cavity times fit: its length in widths, its descent, and whether the arms stay."""
     slope, curvature, steps = work.fit_shift, work.fit_precision, work.site_steps
     length, descent, changed = 0.0, 0.0, 0
     for j in range(center.size):
@@ -110,10 +103,10 @@ def propose_step(
         width = beta * max(curvature[j], 0.0) + p
         root = np.sqrt(width)
         direction[j] = -pull / width
-        wanted[j] = min(max(spread / root, _SHORTEST * (spread / np.sqrt(p))), longest[j])
+        wanted[j] = min(max(spread / root, SHORTEST_ARM * (spread / np.sqrt(p))), longest[j])
         length = max(length, abs(direction[j]) * root)
         descent += pull * direction[j]
-        changed += not abs(wanted[j] - steps[j]) <= _SAME_STEP * steps[j]
+        changed += not abs(wanted[j] - steps[j]) <= SAME_ARM * steps[j]
     return length, descent, changed == 0
 
 
@@ -125,7 +118,7 @@ def search(
     cost_here, length, descent = here
     level = cost_here + half_distance(0.0, center, direction, work)
     share = 1.0
-    for _ in range(_HALVINGS):
+    for _ in range(HALVINGS):
         if not share * length > tol:
             break
         cost = 0.0
@@ -133,7 +126,7 @@ def search(
             if weights[i] > 0.0:
                 cost += weights[i] * loss.value(targets[i], work.z[i] + share * work.slope[i])
         there = beta * cost + half_distance(share, center, direction, work)
-        if -np.inf < there <= level + _ARMIJO * share * descent:
+        if -np.inf < there <= level + ARMIJO * share * descent:
             return share
         share *= 0.5
     return 0.0

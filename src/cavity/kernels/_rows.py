@@ -95,9 +95,9 @@ class DenseRows(NamedTuple):
         X = self.entries
         for j in range(mean.size):
             s = variance[j]
-            lever = s * X[i, j]
-            mean[j] += lever * gain
-            s, floor = s + lever * lever * bend, least * s
+            covariance = s * X[i, j]
+            mean[j] += covariance * gain
+            s, floor = s + covariance * covariance * bend, least * s
             variance[j] = floor if s < floor else s
 
 
@@ -197,9 +197,9 @@ class SparseRows(NamedTuple):
         for e in range(self.starts[i] - base, self.starts[i + 1] - base):
             j = self.local[e]
             s = variance[j]
-            lever = s * self.data[e]
-            mean[j] += lever * gain
-            s, floor = s + lever * lever * bend, least * s
+            covariance = s * self.data[e]
+            mean[j] += covariance * gain
+            s, floor = s + covariance * covariance * bend, least * s
             variance[j] = floor if s < floor else s
 
 

@@ -13,13 +13,10 @@ import numpy as np
 
 from cavity.kernels._bridge import kernel, open_method
 from cavity.kernels._functions import exponential
+from cavity.schemes.constants import ARMIJO, HALVINGS, LEAST_SQUARE, LEAST_VARIANCE, ROUNDING
 
-_ARMIJO = 1e-4
-_HALVINGS = 30
-_ROUNDING = 1e-13
+# Residual of conjugate gradients, relative to the first, at which they end: rounding.
 _CG_TOL = 1e-13
-LEAST_VARIANCE = 1e-12
-UNSEEN = 1e-150
 
 
 class QuickLaplace(NamedTuple):
@@ -62,11 +59,11 @@ class Laplace(NamedTuple):
             if not descent < 0.0:
                 break
             length, accepted = 1.0, False
-            for _ in range(_HALVINGS):
+            for _ in range(HALVINGS):
                 for j in range(size):
                     there_point[j] = point[j] + length * direction[j]
                 there = objective(loss, rows, targets, weights, beta, there_point, size, work)
-                if there <= here + _ARMIJO * length * descent + _ROUNDING * abs(here):
+                if there <= here + ARMIJO * length * descent + ROUNDING * abs(here):
                     accepted = True
                     break
                 length *= 0.5
@@ -146,7 +143,7 @@ class GaussQuadrature(NamedTuple):
             m = arm * gamma / mass * (up[j] - down[j])
             square = arm * gamma * gamma / mass * (up[j] + down[j])
             v = square - m * m
-            v = v if v > max(LEAST_VARIANCE * square, UNSEEN) else np.nan
+            v = v if v > max(LEAST_VARIANCE * square, LEAST_SQUARE) else np.nan
             v = v if touched[j] else 1.0
             r = m / v * np.sqrt(precision[j])
             p = (1.0 / v - 1.0) * precision[j]

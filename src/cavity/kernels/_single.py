@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.kernels._bridge import entry, kernel, prefetch
+from cavity.kernels._bridge import entry, kernel
 from cavity.kernels._four import weighted
 from cavity.kernels._store import ROUNDING
 from cavity.kernels._sweep import (
@@ -26,6 +26,7 @@ from cavity.kernels._sweep import (
     NONFINITE,
     SKIP,
 )
+from cavity.kernels._tricks import prefetch
 
 # Entries whose coordinates are asked for ahead of their use, and coordinates that settle.
 AHEAD, _SETTLED_AHEAD = np.uint64(64), np.uint64(12)
@@ -174,7 +175,7 @@ def single_star(
 
 @kernel
 def predict(
-    posterior: Any, data: Any, first: int, last: int, begin: int, end: int, size: int, star: bool, scratch: Any
+    posterior: Any, data: Any, first: int, last: int, begin: int, end: int, size: Any, star: bool, scratch: Any
 ) -> tuple[float, int]:
     """Linear predictor of a row, and how many coordinates its batch touches so far.
 

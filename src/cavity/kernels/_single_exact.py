@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.kernels._bridge import entry, kernel, prefetch
+from cavity.kernels._bridge import entry, kernel
 from cavity.kernels._moments import tilt
 from cavity.kernels._single import AHEAD, ONE
 from cavity.kernels._store import ROUNDING
 from cavity.kernels._sweep import ACCEPTED, DAMPED, HALVINGS, IMPROPER_POSTERIOR, NONFINITE
+from cavity.kernels._tricks import prefetch
 
 
 class Moments(NamedTuple):
@@ -117,7 +118,7 @@ def single_exact(
 
 
 @kernel
-def project(moments: Any, data: Any, first: int, stop: int, last: int, size: int, notes: Any) -> Any:
+def project(moments: Any, data: Any, first: int, stop: int, last: int, size: Any, notes: Any) -> Any:
     """Mean and variance of a row's predictor; how many coordinates the batch touches so far, each noted."""
     records, places, base = moments.records, moments.places, moments.cursor[0]
     m = v = 0.0
@@ -144,9 +145,9 @@ def absorb(records: Any, data: Any, first: int, stop: int, gain: float, bend: fl
     for e in range(first, stop):
         j = np.uint32(data.indices[e])
         s = records[j, 1]
-        lever = s * data.data[e]
-        mean = records[j, 0] + lever * gain
-        s, floor = s + lever * lever * bend, least * s
+        covariance = s * data.data[e]
+        mean = records[j, 0] + covariance * gain
+        s, floor = s + covariance * covariance * bend, least * s
         s = floor if s < floor else s
         records[j, 0] = mean
         records[j, 1] = s

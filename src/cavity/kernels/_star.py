@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from numba.extending import overload
 
-from cavity.kernels._bridge import OPTIONS, kernel, wide_vectors
+from cavity.kernels._bridge import kernel
 from cavity.kernels._four import AHEAD, all_ones, fetch_row, four_dots
 from cavity.kernels._functions import exponential
+from cavity.kernels._tricks import OPTIONS
+from cavity.losses import offers
 
 # A running product stays within exp(±RANGE), well inside double precision.
 _RANGE = 600.0
@@ -27,9 +29,7 @@ def dense_star(loss: Any, entries: Any, targets: Any, weights: Any, point: Any, 
 
 @overload(dense_star, strict=False, jit_options=OPTIONS)
 def _choose(loss: Any, entries: Any, targets: Any, weights: Any, point: Any, steps: Any, work: Any) -> Any:
-    if hasattr(loss.instance_class, "as_logistic"):
-        return _logistic_star
-    return _any_star
+    return _any_star if offers(loss.instance_class).logistic is None else _logistic_star
 
 
 def _any_star(loss: Any, entries: Any, targets: Any, weights: Any, point: Any, steps: Any, work: Any) -> float:
@@ -54,7 +54,6 @@ def _any_star(loss: Any, entries: Any, targets: Any, weights: Any, point: Any, s
 @kernel
 def _four_rows_star(loss: Any, X: Any, targets: Any, i: int, point: Any, steps: Any, up: Any, down: Any) -> float:
     """Add the costs of four rows of weight one along every axis; return their cost at the centre."""
-    wide_vectors()
     y0, y1, y2, y3 = targets[i], targets[i + 1], targets[i + 2], targets[i + 3]
     fetch_row(X, i + AHEAD)
     z0, z1, z2, z3 = four_dots(X, i, point)
@@ -138,7 +137,7 @@ def _multiply(row: Any, steps: Any, b: float, e: float, ups: Any, downs: Any, po
 
 @kernel
 def _flush(ups: Any, downs: Any, up: Any, down: Any) -> None:
-    """Turn the running products into sums of logarithms and begin anew."""
+    """Turn the running products into sums of logarithms and begin again."""
     for j in range(ups.size):
         up[j] += np.log(ups[j])
         down[j] += np.log(downs[j])

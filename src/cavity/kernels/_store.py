@@ -1,4 +1,4 @@
-"""Where a sweep keeps sites: one a batch, one for all, or none.
+"""Where a sweep keeps sites: one per batch, one for all, or none.
 
 One type for the three, so that a sweep compiles once for all of them. ``load`` copies the site of a batch to ``work``;
 ``add`` adds a share of a change to it; ``restore`` undoes that; ``next_is_proper`` looks at the cavity of the batch

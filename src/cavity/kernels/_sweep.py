@@ -29,7 +29,7 @@ class Options(NamedTuple):
     power: float
     damping: float
     negative: int
-    retries: int  # how often an improper cavity is tried anew with half as much of the site removed
+    retries: int  # how often an improper cavity is tried again with half as much of the site removed
 
 
 class State(NamedTuple):
@@ -87,7 +87,7 @@ class SparseData(NamedTuple):
 
 @kernel
 def mark_touched(X: Any, weights: Any, touched: Any) -> None:
-    """Mark the columns with a non-zero in a row of positive weight; one look a column is usually enough."""
+    """Mark the columns with a non-zero in a row of positive weight; the first row is usually enough."""
     n, d = X.shape
     missing = 0
     for j in range(d):

@@ -36,7 +36,7 @@ class Work(NamedTuple):
 
 
 def work_for(width: int, batch: int, entries: int) -> Work:
-    """Allocate for at most so many coordinates, rows and stored entries a batch."""
+    """Allocate for at most so many coordinates, rows and stored entries per batch."""
     rows = np.zeros((4, batch))
     rows[0] = 1.0
     return Work(

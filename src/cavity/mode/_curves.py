@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from cavity.losses import Loss
+from cavity.losses import Loss, offers
 
 FloatArray = NDArray[np.float64]
 Derived = tuple[FloatArray, FloatArray, FloatArray]
@@ -96,11 +96,10 @@ class SmoothValues:
 
 def smoothed(loss: Loss, targets: FloatArray, width: FloatArray) -> Curve:
     """Take the mean under noise: in closed form where the loss tells its pieces and they meet, else by quadrature."""
-    if not hasattr(loss, "pieces"):
+    offered = offers(loss).pieces
+    if offered is None:
         return SmoothValues(loss, targets, width)
-    pieces = [
-        [np.broadcast_to(np.asarray(a, dtype=np.float64), targets.shape) for a in p] for p in loss.pieces(targets)
-    ]
+    pieces = [[np.broadcast_to(np.asarray(a, dtype=np.float64), targets.shape) for a in p] for p in offered(targets)]
     ends, slopes, offsets = (np.array(part) for part in zip(*pieces, strict=True))
     gaps = np.diff(offsets, axis=0) + np.diff(slopes, axis=0) * ends[:-1]
     if not np.all(np.abs(gaps) <= _CONTINUOUS * (1.0 + np.max(np.abs(offsets)))):  # steps, or ends that are not finite

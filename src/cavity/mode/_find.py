@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cavity.factors import LinearBatches
 from cavity.gaussians.factorial import FactorialGaussian
+from cavity.losses import offers
 from cavity.mode._curves import Plain, smoothed
 from cavity.mode._descent import Descent, Problem, State, descend, state_at
 
@@ -107,7 +108,7 @@ def find_mode(factors: LinearBatches, prior: FactorialGaussian, beta: float = 1.
         raise ValueError(f"beta must be positive and finite, got {beta}")
     problem = Problem.of(factors, prior, beta)
     with np.errstate(all="ignore"):
-        if not hasattr(factors.loss, "pieces"):
+        if offers(factors.loss).smooth:
             found = descend(problem, Plain(factors.loss, factors.targets), prior.mean, tol)
             if found.converged and np.any(found.state.curvature > 0.0):
                 return _mode(found.state, found.state.cost, found, np.zeros(factors.targets.size))

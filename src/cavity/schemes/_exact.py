@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,7 +12,7 @@ from scipy import sparse
 from cavity._checks import whole_number
 from cavity.factors import Factor, LinearFactor
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.moments import tilt
+from cavity.moments import tilts
 
 FloatArray = NDArray[np.float64]
 
@@ -30,7 +29,7 @@ class ExactProjection:
         \sigma_j^2 \mathrel{+}= (\sigma_j^2 x_j)^2\, \frac{v'/v - 1}{v}.
 
     The result of one row is the cavity of the next; the site is the last Gaussian divided by the cavity, with the
-    product of the masses as its own. :math:`O(d)` a row. Exact for a single row, for rows that share no coordinate,
+    product of the masses as its own. :math:`O(d)` per row. Exact for a single row, for rows that share no coordinate,
     and for Gaussian factors along the axes; else it depends on the order of the rows, little where they are weak.
 
     Parameters
@@ -67,15 +66,18 @@ class ExactProjection:
         assert isinstance(factor, LinearFactor)
         mean, variance, log_mass = cavity.mean, cavity.variance, 0.0
         for x, y, weight in zip(_own_rows(factor), factor.targets, factor.weights, strict=True):
-            lever = variance * x  # covariance of every coordinate with z
-            v = float(lever @ x)
-            row = tilt(factor.loss, float(y), float(x @ mean), v, beta * float(weight), self.order)
-            log_mass += row.log_mass
+            covariance = variance * x  # of every coordinate with z
+            v = float(covariance @ x)
+            target, m, power = np.array([y]), np.array([x @ mean]), beta * float(weight)
+            row = tilts(factor.loss, target, m, np.array([v]), power, self.order)
+            gained, shift, ratio = (float(a[0]) for a in row)
+            log_mass += gained
             if v > 0.0:
-                mean = mean + lever * (row.shift / math.sqrt(v))
+                mean = mean + covariance * (shift / np.sqrt(v))
                 # No coordinate can lose more of its variance than z does.
-                least = min(row.ratio, 1.0) * variance
-                variance = np.maximum(variance + lever * lever * ((row.ratio - 1.0) / v), least)
+                variance = np.maximum(
+                    variance + covariance * covariance * ((ratio - 1.0) / v), min(ratio, 1.0) * variance
+                )
         return _quotient(log_mass, mean, variance, cavity)
 
 

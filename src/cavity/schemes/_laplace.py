@@ -12,13 +12,9 @@ from cavity._checks import positive_number, whole_number
 from cavity.factors import Curvature, Factor
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.schemes._protocol import check_curvature, check_slope, expansion
+from cavity.schemes.constants import ARMIJO, HALVINGS, ROUNDING
 
 FloatArray = NDArray[np.float64]
-
-_ARMIJO = 1e-4
-_HALVINGS = 30
-# Near the peak the last steps change the objective by less than its rounding error.
-_ROUNDING = 1e-13
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +116,10 @@ class Laplace:
             descent = float(gradient @ direction)
             if not descent < 0.0:
                 break
-            for halving in range(_HALVINGS):
+            for halving in range(HALVINGS):
                 length = 0.5**halving
                 there = objective(point + length * direction)
-                if there <= here + _ARMIJO * length * descent + _ROUNDING * abs(here):
+                if there <= here + ARMIJO * length * descent + ROUNDING * abs(here):
                     break
             else:
                 break

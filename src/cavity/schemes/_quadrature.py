@@ -14,16 +14,14 @@ from cavity.factors import Factor, StarCosts
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.quadrature import NodeSet, Precision3, Rule, Star
 from cavity.schemes._protocol import expansion, from_standard
+from cavity.schemes.constants import LEAST_SQUARE, LEAST_VARIANCE
 
 FloatArray = NDArray[np.float64]
 
 _DEFAULT_RULE = Precision3()
 _NEWTON_STEPS = 200
+# Relative rounding error of the surrogate, a sum over all nodes.
 _ROUNDING = 1e-12
-# Below this share of the second moment, an estimated variance is the rounding error of its subtraction.
-_LEAST_VARIANCE = 1e-12
-# Below this share of the cavity's variance the arms of the star count for nothing, and tell of no width.
-_UNSEEN = 1e-150
 
 
 def _check_rule(rule: object) -> None:
@@ -59,7 +57,7 @@ class GaussQuadrature:
     Parameters
     ----------
     rule
-        An integration rule; those of higher order mend this scheme at a price.
+        An integration rule; those of higher order are more exact and cost more.
 
     Examples
     --------
@@ -89,7 +87,7 @@ class GaussQuadrature:
             mass, mean, square, offset = _moments(*_node_costs(factor, cavity, self.rule), beta)
         variance = square - mean * mean
         with np.errstate(all="ignore"):
-            known = variance > np.maximum(_LEAST_VARIANCE * square, _UNSEEN)
+            known = variance > np.maximum(LEAST_VARIANCE * square, LEAST_SQUARE)
             precision = np.where(known, 1.0 / variance, np.nan) - 1.0
             shift = mean / variance
             # Of the mass of cavity times site, what is not the scale: completed squares and widths.
@@ -131,7 +129,7 @@ class VariationalQuadrature:
         p = \beta c, \quad r = \beta(c \mu - g).
 
     This closed form is :math:`O(d)`, cannot underflow and is exact on factorial Gaussians. Newton's method is the
-    paper's own way, :math:`O(d^3)` a step; beyond a range of about 30 of :math:`\log f` over the nodes it stops
+    paper's own solver, :math:`O(d^3)` per step; beyond a range of about 30 of :math:`\log f` over the nodes it stops
     early, with a flatter site, because the far nodes no longer count in double precision.
 
     Parameters
@@ -210,7 +208,7 @@ class VariationalQuadrature:
             hessian = (features * (rule.weights * fitted)[:, None]).T @ features
             try:
                 step = cho_solve(cho_factor(hessian), gradient)
-            except (LinAlgError, ValueError):  # the far nodes are lost to rounding: keep what was reached
+            except (LinAlgError, ValueError):  # rounding hides the far nodes: keep what was reached
                 break
             there, fitted = surrogate(unknowns - step)
             while not there <= here + _ROUNDING * abs(here) and np.any(step):

@@ -13,21 +13,9 @@ from cavity._checks import positive_number, whole_number
 from cavity.factors import Factor
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.schemes._protocol import expansion
+from cavity.schemes.constants import ARMIJO, HALVINGS, RESERVED_STARS, RETREAT, ROUNDING, SAME_ARM, SHORTEST_ARM
 
 FloatArray = NDArray[np.float64]
-
-_ARMIJO = 1e-4
-_HALVINGS = 30
-# The arms of the star have settled if none would change by a larger share.
-_SAME_STEP = 0.1
-# Arms come no shorter, in those of the first star: a cost that jumps has no width of its own.
-_SHORTEST = 1e-6
-# So many stars are kept for shortening arms, which takes an arm from the longest to the shortest.
-_RESERVE = 10
-# A second difference this small against the costs is their rounding error. Its sign must not decide anything.
-_ROUNDING = 1e-13
-# What is left of an arm at whose end the cost is not finite.
-_RETREAT = 0.25
 
 
 class _Fit(NamedTuple):
@@ -50,7 +38,7 @@ class RecentredQuadrature:
         w = \beta \max(c, 0) + 1/\sigma^2,
 
     with a share :math:`a \le 1` by which cavity times factor, the true one, rises; until :math:`t` and :math:`h`
-    have settled. The site is that of the last star, :math:`p = \beta c` and :math:`r = \beta (c t - g)`.
+    have converged. The site is that of the last star, :math:`p = \beta c` and :math:`r = \beta (c t - g)`.
 
     Where the search ends because no share leads up although all curvatures are positive, :math:`t` lies at a kink, at
     which a convex cost has many slopes; :math:`g` is then the one that balances the cavity. Exact on factorial
@@ -62,7 +50,7 @@ class RecentredQuadrature:
     spread
         Distance :math:`\gamma` of the nodes, in standard deviations of cavity times site.
     tol
-        Length of a step, in the same unit, at which the centre has settled.
+        Length of a step, in the same unit, at which the centre has converged.
     max_stars
         Most stars; the last ten are for arms that must be shortened.
 
@@ -83,37 +71,37 @@ class RecentredQuadrature:
     def __post_init__(self) -> None:
         object.__setattr__(self, "spread", positive_number("spread", self.spread))
         object.__setattr__(self, "tol", positive_number("tol", self.tol))
-        object.__setattr__(self, "max_stars", whole_number("max_stars", self.max_stars, least=_RESERVE + 1))
+        object.__setattr__(self, "max_stars", whole_number("max_stars", self.max_stars, least=RESERVED_STARS + 1))
 
     def check(self, factor: Factor) -> None:
         """Take every factor."""
 
     def approximate(self, factor: Factor, cavity: FactorialGaussian, beta: float = 1.0) -> FactorialGaussian:
         """Move the star to where cavity times factor peaks, then interpolate."""
-        return expansion(*self._settled(factor, cavity, beta), beta)
+        return expansion(*self._converged(factor, cavity, beta), beta)
 
-    def _settled(self, factor: Factor, cavity: FactorialGaussian, beta: float) -> _Fit:
+    def _converged(self, factor: Factor, cavity: FactorialGaussian, beta: float) -> _Fit:
         """Fit the star again and again until it stands where it wants to, or the stars are used up."""
         m, p = cavity.mean, cavity.precision
         center, steps, longest = m, self.spread * cavity.std, self.spread * cavity.std
-        shortest = _SHORTEST * longest
+        shortest = SHORTEST_ARM * longest
         for left in reversed(range(self.max_stars)):
             fit = _interpolated(factor, center, steps)
             wild = ~(np.isfinite(fit.slope) & np.isfinite(fit.curvature))
             if not math.isfinite(fit.value) or np.any(wild & (steps <= shortest)):
                 break
             if np.any(wild):
-                longest = np.where(wild, np.maximum(_RETREAT * steps, shortest), longest)
+                longest = np.where(wild, np.maximum(RETREAT * steps, shortest), longest)
                 steps = np.minimum(steps, longest)
                 continue
-            if left < _RESERVE:
+            if left < RESERVED_STARS:
                 break
             pull = beta * fit.slope + p * (center - m)
             width = beta * np.maximum(fit.curvature, 0.0) + p
             direction = -pull / width
             size = float(np.max(np.abs(direction) * np.sqrt(width), initial=0.0))
             wanted = np.minimum(np.maximum(self.spread / np.sqrt(width), shortest), longest)
-            same = bool(np.all(np.abs(wanted - steps) <= _SAME_STEP * steps))
+            same = bool(np.all(np.abs(wanted - steps) <= SAME_ARM * steps))
             if same and size <= self.tol:
                 break
             length = self._length(factor, cavity, beta, fit, direction, float(pull @ direction), size)
@@ -138,12 +126,12 @@ class RecentredQuadrature:
         offset, p = fit.center - cavity.mean, cavity.precision
         here = beta * fit.value + 0.5 * float(p @ offset**2)
         length = 1.0
-        for _ in range(_HALVINGS):
+        for _ in range(HALVINGS):
             if not length * size > self.tol:
                 break
             cost = beta * float(factor.cost((fit.center + length * direction)[None])[0])
             there = cost + 0.5 * float(p @ (offset + length * direction) ** 2)
-            if -math.inf < there <= here + _ARMIJO * length * descent:
+            if -math.inf < there <= here + ARMIJO * length * descent:
                 return length
             length *= 0.5
         return 0.0
@@ -156,5 +144,5 @@ def _interpolated(factor: Factor, center: FloatArray, steps: FloatArray) -> _Fit
         slope = (costs.up - costs.down) / (2.0 * steps)
         second = costs.up + costs.down - 2.0 * costs.center
         scale = np.maximum(np.maximum(np.abs(costs.up), np.abs(costs.down)), abs(costs.center))
-        curvature = np.where(np.abs(second) <= _ROUNDING * scale, 0.0, second / steps**2)
+        curvature = np.where(np.abs(second) <= ROUNDING * scale, 0.0, second / steps**2)
     return _Fit(center, costs.center, slope, curvature)

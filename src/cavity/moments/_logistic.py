@@ -15,15 +15,15 @@ from functools import cache
 import numpy as np
 from scipy.special import ndtr
 
-from cavity.mixture import LEAST_MASS, probits
-from cavity.tilting._values import ROOT_2PI, FloatArray, Tilts, put, slices
+from cavity.moments._values import FloatArray, Tilts, put, slices
+from cavity.moments.constants import LEAST_MASS, PROBIT_SQUARES, PROBIT_WEIGHTS, ROOT_2PI
 
 # Largest standard deviation of u, times the power where that is above one, that a rule of so many nodes serves: the
 # errors of log mass, of the shift in tilted standard deviations and of the ratio stay below 3e-10 for every mean.
 _ORDERS = (0.17, 6), (0.52, 12), (0.95, 24), (1.8, 64)
-# Beyond, an exponential overflows and the loss is straight.
+# Margins beyond this: the exponential would overflow, and the loss is straight to rounding.
 _LARGEST = 700.0
-_SQUARES, _WEIGHTS = (a[:, None] for a in probits())
+_SQUARES, _WEIGHTS = PROBIT_SQUARES[:, None], PROBIT_WEIGHTS[:, None]
 _DENSITIES = _WEIGHTS / ROOT_2PI
 
 
@@ -85,18 +85,18 @@ def _by_probits_of_either_side(m: FloatArray, s: FloatArray) -> Tilts:
 
     The exponential moves the mean by the variance. Both masses are too small for large variances only.
     """
-    found = _by_probits(m, s)
+    found = by_probits(m, s)
     low = np.flatnonzero(np.isnan(found.log_mass))
     if low.size:
         m, s = m[low], s[low]
         v = s * s
-        log_mass, shift, ratio = _by_probits(-(m + v), -s)
+        log_mass, shift, ratio = by_probits(-(m + v), -s)
         put(found, low, Tilts(m + 0.5 * v + log_mass, s + shift, ratio))
     return found
 
 
-def _by_probits(m: FloatArray, s: FloatArray) -> Tilts:
-    """Sum the closed forms of a mixture of probits (`cavity.mixture`), NaN where the mass is too small for it.
+def by_probits(m: FloatArray, s: FloatArray) -> Tilts:
+    """Sum the closed forms of the mixture of probits, NaN where the mass is too small for it.
 
     Errors of the log mass, of the shift in tilted standard deviations and of the ratio are below 1e-10.
     """

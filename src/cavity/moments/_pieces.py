@@ -1,7 +1,8 @@
 r"""The closed form for losses of straight pieces: truncated Gaussians, joined from left to right.
 
-On a piece the product is a Gaussian of the same variance whose mean is moved against the slope. As in `cavity.moments`,
-all lengths are in standard deviations and measured from the ends of the pieces, and all sums are of positive terms.
+On a piece the product is a Gaussian of the same variance whose mean is moved against the slope. All
+lengths are in standard deviations and measured from the ends of the pieces, and all sums are of positive terms, so that
+neither far tails nor extreme widths and powers cancel.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import erf, ndtr
 
-from cavity.tilting._values import ROOT_2PI, FloatArray, Tilts, slices
+from cavity.moments._values import FloatArray, Tilts, slices
+from cavity.moments.constants import (
+    FAR_TAIL,
+    NARROW_NODES,
+    NARROW_PIECE,
+    NARROW_WEIGHTS,
+    ROOT_2PI,
+    ROOT_HALF,
+    TAIL_TERMS,
+)
 
-_ROOT_HALF = float(np.sqrt(0.5))
-# From here on a continued fraction of so many terms is exact, and differences of tail functions are not.
-_FAR, _TERMS = 4.5, 20
-# A piece over which the exponent changes by less than this is integrated by nodes: its ends would cancel.
-_NARROW = 2.0
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
-_POLYNOMIALS = _WEIGHTS * _NODES ** np.arange(3)[:, None]
-_NODES = _NODES[:, None]
+_POLYNOMIALS = NARROW_WEIGHTS * NARROW_NODES ** np.arange(3)[:, None]
+_NODES = NARROW_NODES[:, None]
 
 
 class _Part(NamedTuple):
@@ -89,12 +93,12 @@ def by_pieces(pieces: Sequence[Any], mean: FloatArray, std: FloatArray, power: F
     for k, (a, b) in enumerate(pairwise(range(len(joints))), start=1):
         length = (ends[b] - ends[a]) / std
         line = _Line(joints[a], joints[b], length, lean[k], at_joints[a], at_joints[b], at_peak[k])
-        whole = _joined(whole, _between(line))
-    whole = _joined(whole, last)
+        whole = joined(whole, _between(line))
+    whole = joined(whole, last)
     return Tilts(whole.height + np.log(whole.mass / ROOT_2PI), whole.shift, whole.variance)
 
 
-def _joined(a: _Part, b: _Part) -> _Part:
+def joined(a: _Part, b: _Part) -> _Part:
     """Join two neighbours: all sums are of positive terms, and the heavier one gives the mean."""
     rise = b.drop_left - a.drop_right  # of the reference height
     down = np.minimum(rise, 0.0)
@@ -120,7 +124,7 @@ def _outer(joints: FloatArray, lean: FloatArray, at_joints: FloatArray, at_peak:
     left[1], steep[1] = joints[-1], lean[-1]
     a = left + steep
     is_tail = a >= 0.0
-    mass, to_left, variance = _beyond(a)
+    mass, to_left, variance = tail(a)
     # Where an end or the slope is huge, the sums of one of these cancel.
     shift = np.where(is_tail, left + to_left, (to_left + a) - steep)
     below = np.minimum(a, 0.0)
@@ -132,7 +136,7 @@ def _outer(joints: FloatArray, lean: FloatArray, at_joints: FloatArray, at_peak:
     return first.mirrored, last
 
 
-def _beyond(a: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def tail(a: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     r"""Mass, mean from a and variance of :math:`e^{-t^2/2}` beyond a; the mass relative to the largest value there."""
     square = a * a
     square *= -0.5
@@ -142,7 +146,7 @@ def _beyond(a: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     from_a = mean - a
     variance = 1.0 - mean * from_a
     mass /= np.where(a > 0.0, top, 1.0)
-    far = np.flatnonzero(a >= _FAR)
+    far = np.flatnonzero(a >= FAR_TAIL)
     if far.size:
         for target, value in zip((mass, from_a, variance), _far_tail(a.ravel()[far]), strict=True):
             target.ravel()[far] = value  # a view: all of them are contiguous
@@ -154,8 +158,8 @@ def _far_tail(a: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
 
     The moments obey :math:`M_{n-1} = (M_{n+1} + a M_n)/n`, whose ratios :math:`M_n/M_{n-1}` are continued fractions.
     """
-    ratio = 0.5 * (np.sqrt(a * a + (4.0 * _TERMS + 4.0)) - a)
-    for n in range(_TERMS, 1, -1):
+    ratio = 0.5 * (np.sqrt(a * a + (4.0 * TAIL_TERMS + 4.0)) - a)
+    for n in range(TAIL_TERMS, 1, -1):
         ratio += a
         np.divide(n, ratio, out=ratio)
     mean = 1.0 / (a + ratio)
@@ -165,14 +169,14 @@ def _far_tail(a: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
 def _between(line: _Line) -> _Part:
     """Take a piece between two ends, each row by the form that does not cancel."""
     a, b = line.left + line.lean, line.right + line.lean
-    narrow = (line.length <= _NARROW) & (0.5 * line.length * np.abs(a + b) <= _NARROW)
+    narrow = (line.length <= NARROW_PIECE) & (0.5 * line.length * np.abs(a + b) <= NARROW_PIECE)
     falls, rises = ~narrow & (a >= 0.0), ~narrow & (b <= 0.0) & ~(a >= 0.0)
     part = _Part(*(np.empty_like(a) for _ in _Part._fields))
     for chosen, form in (
-        (narrow, _narrow_part),
-        (falls, _tail_part),
+        (narrow, narrow_part),
+        (falls, tail_part),
         (rises, _rising_part),
-        (~(narrow | falls | rises), _middle_part),
+        (~(narrow | falls | rises), middle_part),
     ):
         places = np.flatnonzero(chosen)
         if places.size:
@@ -181,7 +185,7 @@ def _between(line: _Line) -> _Part:
     return part
 
 
-def _narrow_part(line: _Line) -> _Part:
+def narrow_part(line: _Line) -> _Part:
     """Take a piece over which the product is as good as polynomial, by nodes about its middle."""
     half = 0.5 * line.length
     middle, sums = line.left + line.lean + half, np.empty((3, half.size))
@@ -200,29 +204,29 @@ def _narrow_part(line: _Line) -> _Part:
     return _Part(height, mass, drop_left, drop_right, shift, half + mean, half - mean, variance)
 
 
-def _tail_part(line: _Line) -> _Part:
+def tail_part(line: _Line) -> _Part:
     """Take a piece that falls from its left end on: a tail, less the tail beyond its right end."""
     length, a = line.length, line.left + line.lean
-    mass, mean, variance = _beyond(a)
-    mass_beyond, mean_beyond, variance_beyond = _beyond(a + length)
+    mass, mean, variance = tail(a)
+    mass_beyond, mean_beyond, variance_beyond = tail(a + length)
     drop = length * (a + 0.5 * length)
-    lost = np.exp(-drop) * mass_beyond / mass
-    kept, mean_beyond = 1.0 - lost, mean_beyond + length
-    mean = (mean - lost * mean_beyond) / kept
-    variance = (variance - lost * variance_beyond) / kept - lost * (mean_beyond - mean) ** 2
+    beyond = np.exp(-drop) * mass_beyond / mass
+    kept, mean_beyond = 1.0 - beyond, mean_beyond + length
+    mean = (mean - beyond * mean_beyond) / kept
+    variance = (variance - beyond * variance_beyond) / kept - beyond * (mean_beyond - mean) ** 2
     return _Part(line.at_left, mass * kept, 0.0, drop, line.left + mean, mean, length - mean, variance)
 
 
 def _rising_part(line: _Line) -> _Part:
     """Take a piece that rises up to its right end."""
-    return _tail_part(line.mirrored).mirrored
+    return tail_part(line.mirrored).mirrored
 
 
-def _middle_part(line: _Line) -> _Part:
+def middle_part(line: _Line) -> _Part:
     """Take a piece that holds its own peak."""
     a, b = line.left + line.lean, line.right + line.lean
     at_a, at_b = np.exp(-0.5 * a * a), np.exp(-0.5 * b * b)
-    mass = 0.5 * ROOT_2PI * (erf(_ROOT_HALF * b) - erf(_ROOT_HALF * a))
+    mass = 0.5 * ROOT_2PI * (erf(ROOT_HALF * b) - erf(ROOT_HALF * a))
     mean = (at_a - at_b) / mass
     variance = 1.0 + (a * at_a - b * at_b) / mass - mean * mean
     return _Part(line.at_peak, mass, 0.5 * a * a, 0.5 * b * b, mean - line.lean, mean - a, b - mean, variance)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 
-ROOT_2PI = float(np.sqrt(2.0 * np.pi))
 # So many numbers, nodes times rows, are computed at once: they stay within the caches, and memory is bounded.
 _AT_ONCE = 8192
 

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from cavity.losses import Loss
-from cavity.tilting._integrals import at_peaks, by_rules
-from cavity.tilting._logistic import by_logistic
-from cavity.tilting._panels import by_panels
-from cavity.tilting._pieces import by_pieces
-from cavity.tilting._values import FloatArray, Rows, Tilts, put
+from cavity.losses import Loss, offers
+from cavity.moments._integrals import by_rules, find_peaks
+from cavity.moments._logistic import by_logistic
+from cavity.moments._panels import by_panels
+from cavity.moments._pieces import by_pieces
+from cavity.moments._values import FloatArray, Rows, Tilts, put
+from cavity.moments.constants import HERMITE_ORDER
 
-# So many rows at once: what they need in between stays within the caches.
+# Rows computed at once: what they need in between stays within the caches.
 _AT_ONCE = 2048
 
 
-def tilts(loss: Loss, y: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray | float = 1.0) -> Tilts:
+def tilts(
+    loss: Loss,
+    y: FloatArray,
+    mean: FloatArray,
+    variance: FloatArray,
+    power: FloatArray | float = 1.0,
+    order: int = HERMITE_ORDER,
+) -> Tilts:
     r"""Compute, for every row, log mass, shift and ratio of :math:`N(z; m, v)\, e^{-\beta \ell(y, z)}`.
 
     Parameters
@@ -27,6 +35,8 @@ def tilts(loss: Loss, y: FloatArray, mean: FloatArray, variance: FloatArray, pow
         constant.
     power
         The power :math:`\beta > 0` of the factors: a number, or one per row.
+    order
+        Nodes of the first Gauss-Hermite rule for losses without a closed form; doubled until two rules agree.
 
     Returns
     -------
@@ -45,50 +55,48 @@ def tilts(loss: Loss, y: FloatArray, mean: FloatArray, variance: FloatArray, pow
     rows = Rows(y, mean, variance, np.broadcast_to(np.asarray(power, dtype=np.float64), (n,)))
     with np.errstate(all="ignore"):
         if 0 < n <= _AT_ONCE:
-            return _checked(loss, rows)
+            return _checked(loss, rows, order)
         result = Tilts(np.empty(n), np.empty(n), np.empty(n))
         for start in range(0, n, _AT_ONCE):
             some = slice(start, start + _AT_ONCE)
-            put(result, some, _checked(loss, rows.at(some)))
+            put(result, some, _checked(loss, rows.at(some), order))
     return result
 
 
-def _checked(loss: Loss, rows: Rows) -> Tilts:
+def _checked(loss: Loss, rows: Rows, order: int) -> Tilts:
     """Take care of variances of zero and of costs that are not finite."""
     is_constant = rows.variance == 0.0
     if is_constant.any():
         constant = Tilts(-rows.power * loss.value(rows.y, rows.mean), np.zeros(rows.y.size), np.ones(rows.y.size))
         others = np.flatnonzero(~is_constant)
         if others.size:
-            put(constant, others, _chosen(loss, rows.at(others)))
+            put(constant, others, _chosen(loss, rows.at(others), order))
         found = constant
     else:
-        found = _chosen(loss, rows)
+        found = _chosen(loss, rows, order)
     is_bad = ~np.isfinite(found.log_mass + found.shift + found.ratio)
     if is_bad.any():
         put(found, is_bad, Tilts(*np.full((3, 1), np.nan)))
     return found
 
 
-def _chosen(loss: Loss, rows: Rows) -> Tilts:
+def _chosen(loss: Loss, rows: Rows, order: int) -> Tilts:
     """Take the closed form that a loss offers, or integrate."""
-    pieces = getattr(loss, "pieces", None)
-    if pieces is not None:
-        return by_pieces(pieces(rows.y), rows.mean, np.sqrt(rows.variance), rows.power)
-    scale = getattr(loss, "as_squared", None)
-    if scale is not None:
-        return _squared(scale, rows)
-    sharpness = getattr(loss, "as_logistic", None)
-    if sharpness is None:
-        return _integrated(loss, rows)
-    found = by_logistic(sharpness * rows.y, rows.mean, rows.variance, rows.power)
+    offered = offers(loss)
+    if offered.pieces is not None:
+        return by_pieces(offered.pieces(rows.y), rows.mean, np.sqrt(rows.variance), rows.power)
+    if offered.squared is not None:
+        return _by_squares(offered.squared, rows)
+    if offered.logistic is None:
+        return _by_integration(loss, rows, order)
+    found = by_logistic(offered.logistic * rows.y, rows.mean, rows.variance, rows.power)
     left = np.flatnonzero(np.isnan(found.log_mass))
     if left.size:
-        put(found, left, _integrated(loss, rows.at(left)))
+        put(found, left, _by_integration(loss, rows.at(left), order))
     return found
 
 
-def _squared(scale: float, rows: Rows) -> Tilts:
+def _by_squares(scale: float, rows: Rows) -> Tilts:
     """Multiply Gaussians."""
     noise = scale * scale / rows.power
     total = rows.variance + noise
@@ -97,10 +105,10 @@ def _squared(scale: float, rows: Rows) -> Tilts:
     return Tilts(log_mass, distance * np.sqrt(rows.variance) / total, ratio)
 
 
-def _integrated(loss: Loss, rows: Rows) -> Tilts:
+def _by_integration(loss: Loss, rows: Rows, order: int) -> Tilts:
     """Integrate by one rule where that is enough, else on panels."""
-    products = at_peaks(loss, rows)
-    moments, left = by_rules(products)
+    products = find_peaks(loss, rows)
+    moments, left = by_rules(products, order)
     if left.size:
         moments[:, left] = by_panels(products.at(left))
     return products.tilts(moments)

@@ -9,14 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.losses import Loss
-from cavity.tilting._values import ROOT_2PI, FloatArray, Rows, Tilts, slices
-
-# Nodes of the Gauss-Hermite rules, and how far two must agree, in shares of mass, width and variance.
-_ORDERS = 8, 16, 32
-AGREEMENT = 1e-7
-# The peak is near enough when a Newton step would gain so little of the logarithm.
-_NEAR = 0.0025
-_NEWTON_STEPS = 100
+from cavity.moments._values import FloatArray, Rows, Tilts, slices
+from cavity.moments.constants import AGREEMENT, DOUBLINGS, NEWTON_STEPS, PEAK_GAIN, ROOT_2PI
 
 
 class Rule(NamedTuple):
@@ -60,7 +54,7 @@ class Products(NamedTuple):
         result: FloatArray = self.rows.power * self.width * slope
         return result
 
-    def moments(self, rule: Rule, center: Any = 0.0, half: Any = 1.0) -> FloatArray:
+    def integrals(self, rule: Rule, center: Any = 0.0, half: Any = 1.0) -> FloatArray:
         """Integrals of 1, x and x² times the products, relative to their peaks; of shape ``(3, n)``.
 
         The rule is moved to a center and stretched by half a length, numbers or of shape ``(n,)``.
@@ -87,7 +81,7 @@ class Products(NamedTuple):
 
     def tilts(self, moments: FloatArray) -> Tilts:
         """Turn these integrals into what was asked for."""
-        mass, mean, variance = _central(moments)
+        mass, mean, variance = central(moments)
         std, distance = np.sqrt(self.rows.variance), self.peak - self.rows.mean
         log_mass = np.log(mass * self.width / (std * ROOT_2PI)) - self.rows.power * self.cost
         return Tilts(
@@ -97,21 +91,21 @@ class Products(NamedTuple):
         )
 
 
-def at_peaks(loss: Loss, rows: Rows) -> Products:
+def find_peaks(loss: Loss, rows: Rows) -> Products:
     """Search the peaks by Newton's method, held within brackets; trouble ends in NaN."""
     n, all_rows = rows.mean.size, rows
     peak, width, cost = np.empty(n), np.empty(n), np.empty(n)
     places = np.arange(n)
     z, low, high = rows.mean, np.full(n, -np.inf), np.full(n, np.inf)
     reach, last = 8.0 * np.sqrt(rows.variance), np.full(n, np.inf)
-    for _ in range(_NEWTON_STEPS):
+    for _ in range(NEWTON_STEPS):
         value, slope, second = loss.derivatives(rows.y, z)
         gradient = rows.power * slope + (z - rows.mean) / rows.variance
         curvature = 1.0 / rows.variance + rows.power * np.maximum(second, 0.0)
         step = -gradient / curvature
-        near = ~(-gradient * step > _NEAR)
+        near = ~(-gradient * step > PEAK_GAIN)
         low, high = np.where(gradient < 0.0, z, low), np.where(gradient < 0.0, high, z)
-        at_kink = np.abs(gradient) * (high - low) <= _NEAR
+        at_kink = np.abs(gradient) * (high - low) <= PEAK_GAIN
         there = z + step
         halved = ~((low < there) & (there < high)) | (np.abs(step) > 0.5 * last)
         there = np.where(halved, 0.5 * (low + high), there)
@@ -127,14 +121,14 @@ def at_peaks(loss: Loss, rows: Rows) -> Products:
     return Products(loss, all_rows, peak, width, cost)
 
 
-def by_rules(products: Products) -> tuple[FloatArray, NDArray[np.intp]]:
+def by_rules(products: Products, order: int) -> tuple[FloatArray, NDArray[np.intp]]:
     """Integrate by Gauss-Hermite rules of doubling order; moments, and the places where no two agreed."""
-    before = products.moments(_hermite(_ORDERS[0]))
+    before = products.integrals(_hermite(order))
     result, left = np.empty_like(before), np.arange(before.shape[1])
-    for order in _ORDERS[1:]:
-        after = products.moments(_hermite(order))
+    for doubling in range(1, DOUBLINGS + 1):
+        after = products.integrals(_hermite(order * 2**doubling))
         result[:, left] = after
-        (mass, mean, variance), (old_mass, old_mean, old_variance) = _central(after), _central(before)
+        (mass, mean, variance), (old_mass, old_mean, old_variance) = central(after), central(before)
         agree = np.abs(mass - old_mass) <= AGREEMENT * mass
         agree &= np.abs(variance - old_variance) <= AGREEMENT * variance
         agree &= np.abs(mean - old_mean) <= AGREEMENT * np.sqrt(variance)
@@ -145,7 +139,7 @@ def by_rules(products: Products) -> tuple[FloatArray, NDArray[np.intp]]:
     return result, left
 
 
-def _central(moments: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def central(moments: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Mass, mean and variance; NaN where there is no mass."""
     mass = np.where(moments[0] > 0.0, moments[0], np.nan)
     mean = moments[1] / mass
