@@ -20,10 +20,11 @@ import numpy as np
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks import problems
-from benchmarks.problems import FloatArray
-from benchmarks.timing import Row, best_times, markdown
+from benchmarks.bars import Row, markdown
+from benchmarks.data import REAL, load
 from cavity import EPClassifier
+from reference.problems import FloatArray
+from reference.timing import best_times
 
 PRIOR_VARIANCE = 25.0
 SHAPES = ((300, 600), (1000, 1000), (5000, 500), (20_000, 300), (1_000_000, 20))
@@ -97,8 +98,8 @@ def _child(threads: int | None, *arguments: str) -> dict[str, Any]:
 
 def data_of(name: str) -> tuple[FloatArray, FloatArray]:
     """A set of the paper, or random columns of a shape like ``300x600`` with labels of a logistic model."""
-    if name in problems.REAL:
-        data = problems.problem(name)
+    if name in REAL:
+        data = load(name)
         return data.X, data.y
     n, d = map(int, name.split("x"))
     rng = np.random.default_rng(0)

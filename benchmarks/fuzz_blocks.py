@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.problems import FloatArray
-from benchmarks.timing import markdown
+from benchmarks.bars import markdown
 from cavity import FactorialGaussian, LinearFactor, losses
 from cavity.ep import Outcome, fit_blocks
+from reference.problems import FloatArray
 
 LOSSES: tuple[Any, ...] = (
     losses.Logistic(),

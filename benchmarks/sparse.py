@@ -18,7 +18,8 @@ from scipy.special import log_expit
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
 import cavity
-from benchmarks.timing import Row, at_most, best_times, markdown
+from benchmarks.bars import Row, at_most, markdown
+from reference.timing import best_times
 
 TRUE_VARIANCE = 9.0
 GRID = tuple(9.0 * 2.0 ** (k / 2.0) for k in range(-6, 7))

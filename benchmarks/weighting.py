@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.problems import FloatArray
 from benchmarks.sampling import Target, sample
 from cavity import losses
 from cavity.ep.row_sites import RowSites, propose
+from reference.problems import FloatArray
 
 PRIOR_VARIANCE = 25.0
 LOOPS, STEP = 2000, 0.2

@@ -14,7 +14,7 @@ import cavity
 from cavity.ep.factorised import Update
 from cavity.factors import LinearBatches
 from cavity.schemes._protocol import Scheme
-from paper.problems import PRIOR_VARIANCE, SCHEMES, Problem
+from reference.problems import PRIOR_VARIANCE, SCHEMES, Problem
 
 FloatArray = NDArray[np.float64]
 

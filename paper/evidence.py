@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from paper.experiment import Json
 from paper.minima import lookup
-from paper.problems import LARGE, SMALL
+from reference.problems import LARGE, SMALL
 
 FloatArray = NDArray[np.float64]
 Cell = tuple[str, str]

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from paper import quasi01, solvers
+from paper import quasi01
 from paper.curves import fit
 from paper.experiment import Experiment, Json, Settings, Task
-from paper.problems import LARGE, LOSSES, PRIOR_VARIANCE, QUASI01, SCHEMES, SMALL, Problem, design
+from reference import solvers
+from reference.problems import LARGE, LOSSES, PRIOR_VARIANCE, QUASI01, SCHEMES, SMALL, Problem, design
 
 FloatArray = NDArray[np.float64]
 Found = tuple[FloatArray, float | None]

@@ -10,7 +10,7 @@ import numpy as np
 
 from paper.experiment import Drawing, Json, Panel
 from paper.minima import lookup
-from paper.problems import LOSS_TITLES, SCHEME_TITLES, SCHEMES, TITLES
+from reference.problems import LOSS_TITLES, SCHEME_TITLES, SCHEMES, TITLES
 
 # Colours of Okabe and Ito; every line also has its own dashes and marker, so that it can be told in grey.
 STYLES: dict[str, dict[str, Any]] = {

@@ -22,7 +22,7 @@ from paper.posterior_fits import (
     distance_of_means,
     ratios_of_deviations,
 )
-from paper.problems import LOSSES, PAPER_SCHEMES, TITLES
+from reference.problems import LOSSES, PAPER_SCHEMES, TITLES
 
 # The set and the loss of which every coefficient is shown, if the set is among those taken.
 _SHOWN, _SHOWN_LOSS = "breast_cancer", "logistic"

@@ -19,8 +19,8 @@ from cavity import datasets
 from cavity.ep import fit_blocks
 from cavity.factors import LinearBatches
 from cavity.gaussians.factorial import FactorialGaussian
-from paper import mcmc
-from paper.problems import LARGE, LOSS_TITLES, LOSSES, PRIOR_VARIANCE, QUICK_ROWS, TITLES
+from reference import mcmc
+from reference.problems import LARGE, LOSS_TITLES, LOSSES, PRIOR_VARIANCE, QUICK_ROWS, TITLES
 
 FloatArray = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from paper.experiment import Json
-from paper.problems import LOSS_TITLES, TITLES
+from reference.problems import LOSS_TITLES, TITLES
 
 NAMES = {
     "la": "LA, as in the paper",

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.losses import QuasiZeroOne
-from paper.solvers import cost, hinge_program
+from reference.solvers import cost, hinge_program
 
 FloatArray = NDArray[np.float64]
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
-from paper import canvas, machine, page, store
+from paper import canvas, page, store
 from paper.catalogue import EXPERIMENTS
 from paper.experiment import Experiment, Json, Settings
 from paper.pool import answers, answers_alone, workers
+from reference import machine
 
 Records = dict[str, Json]
 

@@ -11,7 +11,7 @@ from paper.experiment import Json
 from paper.minima import METHODS, lookup
 from paper.panels import LABELS, STYLES, WIDTHS
 from paper.posterior_panels import NAMES
-from paper.problems import LOSS_TITLES, PAPER_SCHEMES, TITLES
+from reference.problems import LOSS_TITLES, PAPER_SCHEMES, TITLES
 
 Results = Mapping[str, Json]
 

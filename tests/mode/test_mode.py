@@ -19,7 +19,7 @@ from cavity import FactorialGaussian, datasets, losses
 from cavity.factors import LinearBatches
 from cavity.mode import BatchSites, Mode, _descent, anneal, find_mode, gaussians, sites_at
 from cavity.mode._curves import Plain, SmoothKinks, SmoothValues, smoothed
-from paper.solvers import hinge_program
+from reference.solvers import hinge_program
 
 STORAGES = {"dense": np.asarray, "csr": sparse.csr_array}
 SMOOTH = (losses.Logistic(), losses.Logistic(3.0), losses.Squared(0.7), losses.Huber(), losses.Poisson())

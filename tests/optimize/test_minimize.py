@@ -15,7 +15,7 @@ from cases import quietly
 from cavity import CostFactor, FactorError, FactorialGaussian, LinearFactor, losses
 from cavity.ep.result import RunError
 from cavity.optimize import Ending
-from paper import solvers
+from reference import solvers
 
 VARIANCE = 25.0
 # Sums of the same numbers in another order.

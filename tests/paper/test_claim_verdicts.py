@@ -6,8 +6,8 @@ import pytest
 from paper.claim import FAILS, HOLDS, ONLY_SLOPE, UNKNOWN, Claim, Finding, judged, percent, span, verdict
 from paper.claims import GROUPS
 from paper.evidence import Curve, Evidence, Tolerances, assemble
-from paper.problems import LARGE, LOSSES, SMALL
 from paper.views import claim_rows
+from reference.problems import LARGE, LOSSES, SMALL
 
 CLAIMS = {claim.key: claim for claims in GROUPS.values() for claim in claims}
 DIMENSION = {"haberman": 4, "ionosphere": 33, "breast_cancer": 31, "bank": 43, "census": 101}
