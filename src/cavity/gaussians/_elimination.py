@@ -97,11 +97,6 @@ class Elimination(NamedTuple):
     layout: Layout
     steps: tuple[Step, ...]
 
-    @property
-    def pairs(self) -> int:
-        """Number of pairs of entries."""
-        return sum(step.pairs.targets.size for step in self.steps if step.pairs is not None)
-
 
 class _Block(NamedTuple):
     """A part of a level, by the names of its columns."""
@@ -180,6 +175,3 @@ def _pairs(layout: Layout, indptr: NDArray[Any], columns: IntArray, stop: int) -
     targets = layout.positions(np.repeat(columns, counts), columns[partners]) - stop
     kind = np.int32 if partners.size <= np.iinfo(np.int32).max else np.int64
     return Pairs(np.concatenate([[0], np.cumsum(counts)]).astype(kind), partners.astype(kind), targets)
-
-
-__all__ = ["Elimination", "Layout", "Pairs", "Step", "pairs_of_rows", "plan"]

@@ -158,6 +158,3 @@ def _expected(rows: sparse.csr_array) -> float:
         return 0.0
     sample = np.random.default_rng(0).choice(size, _SAMPLE)
     return float((rows[:, sample].T.tocsr() @ rows).nnz * (size / _SAMPLE))
-
-
-__all__ = ["CORNER", "DENSE", "PAIR", "STEP", "Level", "Ordering", "dissect", "heavy"]

@@ -150,7 +150,7 @@ class FactorialGaussian:
         result: FloatArray = self.mean + noise * self.std
         return result
 
-    def spread_along(self, rows: Any) -> FloatArray:
+    def predictor_variance(self, rows: Any) -> FloatArray:
         """Variance of the linear predictor of every row, dense or sparse."""
         squares = rows.power(2) if hasattr(rows, "power") else np.square(rows)
         return np.asarray(squares @ self.variance, dtype=np.float64)
