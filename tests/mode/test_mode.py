@@ -414,7 +414,7 @@ def test_columns_and_prior_may_have_any_scale() -> None:
 def test_conjugate_gradients_find_the_same_mode(loss: Any, storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     factors, prior = problem(loss, storage=STORAGES[storage])
     direct = find_mode(factors, prior)
-    monkeypatch.setattr(_descent, "_WIDEST", 3)
+    monkeypatch.setattr(_descent, "_WIDEST_HESSIAN", 3)
     implicit = find_mode(factors, prior)
     assert implicit.converged
     if type(loss) in SMOOTH_TYPES:

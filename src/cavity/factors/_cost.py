@@ -23,7 +23,7 @@ class CostFactor:
 
     The star costs :math:`2d + 1` calls. Derivatives, which only the two Laplace schemes need, come from the
     functions given, else from JAX where asked for, else from central differences: a relative error near 1e-10
-    for the gradient and 1e-8 for the curvature of a cost near one. `Laplace` needs :math:`O(d^2)` calls a step.
+    for the gradient and 1e-8 for the curvature of a cost near one. `Laplace` needs :math:`O(d^2)` calls per step.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class CostFactor:
             values = np.array([self._scalar(self._evaluate(p)) for p in points], dtype=np.float64)
         if values.shape != (len(points),):
             raise ValueError(
-                f"a vectorized cost must return one number a point, shape ({len(points)},), got {values.shape}"
+                f"a vectorized cost must return one number per point, shape ({len(points)},), got {values.shape}"
             )
         return values
 
@@ -123,12 +123,7 @@ class CostFactor:
         return StarCosts(float(values[0]), values[1 : d + 1], values[d + 1 :])
 
     def newton_direction(
-        self,
-        point: FloatArray,
-        gradient: FloatArray,
-        precision: FloatArray,
-        beta: float,
-        curvature: Curvature,
+        self, point: FloatArray, gradient: FloatArray, precision: FloatArray, beta: float, curvature: Curvature
     ) -> FloatArray:
         """Solve with the full matrix of second derivatives, by differences of the gradient."""
         second = self.derivatives(point, curvature).curvature

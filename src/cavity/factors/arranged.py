@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from cavity.factors.rows import dense_rows
+
 FloatArray = NDArray[np.float64]
 _Keys = NDArray[np.uint64]
 
@@ -77,21 +79,6 @@ class Rows:
         if not self.intercept:
             return chosen
         return sparse.hstack([chosen, np.ones((self.order.size, 1))], format="csr")
-
-
-def dense_rows(X: Any, intercept: bool, order: Any = slice(None)) -> FloatArray:
-    """Chosen rows as a C-ordered array of double precision, with the constant column if there is one."""
-    chosen = X[order]
-    n, d = chosen.shape
-    block = np.empty((n, d + int(intercept)))
-    if sparse.issparse(chosen):
-        block[:, :d] = 0.0
-        row_of = np.repeat(np.arange(n), np.diff(chosen.indptr))
-        block[row_of, chosen.indices] = chosen.data
-    else:
-        block[:, :d] = chosen
-    block[:, d:] = 1.0
-    return block
 
 
 def _bits(values: Any) -> _Keys:

@@ -21,7 +21,7 @@ _SAMPLED_COLUMNS = 100
 _MAX_ENTRIES = 2e7  # of the matrix: the analysis would take several seconds
 _FULL_SHARE = 0.6  # of entries; where one of two crossed factors can be eliminated it is at most a half
 _ROWS_AT_ONCE = 131_072  # bounds what is computed per row and border column to 1 MB per column
-# Costs in flops of a dense matrix product, for factorisation and variances together (measured as those of `_ordering`):
+# Costs in flops of a dense matrix product, for factorisation and variances together:
 # one product of two entries of a row, and per column of the border one entry and one row.
 _PRODUCT_FLOPS, _ENTRY_FLOPS, _ROW_FLOPS = 100.0, 100.0, 150.0
 

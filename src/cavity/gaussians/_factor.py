@@ -22,7 +22,7 @@ FloatArray = NDArray[np.float64]
 
 _MIRRORED_COLUMNS = 256  # of the corner at once: a square of them fits into the cache
 _ENTRIES_AT_ONCE = 4_000_000  # of dense rows (32 MB)
-_DENSE_SHARE = 0.1  # of entries that are not zero, above which a dense product is faster (measured on x86-64)
+_DENSE_SHARE = 0.1  # of entries that are not zero, above which a dense product is faster
 
 
 @dataclass(frozen=True, eq=False, repr=False)

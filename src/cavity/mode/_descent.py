@@ -6,31 +6,30 @@ the minimum in standard deviations of the posterior, whatever the scales of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, sparse
+from scipy import optimize
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from cavity.factors import LinearBatches
-from cavity.factors.arranged import dense_rows
+from cavity.factors.rows import dense_blocks, squared
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.mode._curves import Curve
 
 FloatArray = NDArray[np.float64]
 
-# Widest Hessian that is summed up and factorised; wider ones are taken for their diagonal, and conjugate gradients do
-# the rest. Rows summed up at a time: a block and its products stay within the caches.
-_WIDEST, _ROWS = 1000, 512
+# Columns up to which the Hessian is factorised; above, its diagonal is, and conjugate gradients do the rest. Rows that
+# are summed at once: a block and its products stay within the caches.
+_WIDEST_HESSIAN, _ROWS_AT_ONCE = 1000, 512
 # Added to the unit diagonal before it is factorised: more than rounding takes from it, less than any step notices.
 _RIDGE = 1e-10
-# Steps of the trust region before the coordinates are chosen again, and how often they are.
+# Steps of the trust region in the same coordinates, and how often the coordinates are chosen.
 _STEPS, _ROUNDS = 10, 20
-# Rounding of a sum over many rows, as a share: what gains less cannot be told from standing still.
+# Rounding of a sum over many rows, as a share of it: smaller gains are not measurable.
 _ROUNDING = 1e-14
 
 
@@ -51,8 +50,8 @@ class Root(NamedTuple):
     def spread(self, X: Any) -> FloatArray:
         r"""Give the standard deviations :math:`(x^\top H^{-1} x)^{1/2}` of the predictors of rows."""
         if self.triangle is None:
-            return np.asarray(np.sqrt(_squares(X) @ self.scale**-2.0))
-        parts = (self._solve((A / self.scale).T) for _, A in _blocks(X))
+            return np.asarray(np.sqrt(squared(X) @ self.scale**-2.0))
+        parts = (self._solve((A / self.scale).T) for _, A in dense_blocks(X, _ROWS_AT_ONCE))
         return np.concatenate([np.linalg.norm(part, axis=0) for part in parts])
 
     def _solve(self, right: FloatArray, transposed: bool = False) -> FloatArray:
@@ -89,14 +88,14 @@ class Problem:
     def diagonal(self, curvature: FloatArray) -> FloatArray:
         """Diagonal of the Hessian, curvatures below zero taken for zero."""
         w = self.weights * np.maximum(curvature, 0.0)
-        return np.asarray(self.precision + _squares(self.X).T @ w)
+        return np.asarray(self.precision + squared(self.X).T @ w)
 
     def root(self, curvature: FloatArray) -> Root:
         """Factorise the Hessian, curvatures below zero taken for zero."""
-        if self.mean.size > _WIDEST:
+        if self.mean.size > _WIDEST_HESSIAN:
             return Root(np.sqrt(self.diagonal(curvature)), None)
         matrix, w = np.diag(self.precision), self.weights * np.maximum(curvature, 0.0)
-        for rows, A in _blocks(self.X):
+        for rows, A in dense_blocks(self.X, _ROWS_AT_ONCE):
             matrix += (A.T * w[rows]) @ A
         scale = np.sqrt(np.diag(matrix))
         scaled = matrix / np.outer(scale, scale)
@@ -174,15 +173,3 @@ def _round(problem: Problem, curve: Curve, start: State, root: Root, radius: flo
     origin = np.zeros(start.point.size)
     found = optimize.minimize(cost, origin, jac=True, hessp=product, method="trust-ncg", options=options)
     return at(found.x.tobytes()), at.cache_info().misses
-
-
-def _squares(X: Any) -> Any:
-    """Squared entries."""
-    return X.power(2) if sparse.issparse(X) else X * X
-
-
-def _blocks(X: Any) -> Iterator[tuple[slice, FloatArray]]:
-    """Blocks of rows as arrays of their own, and which they are."""
-    for start in range(0, X.shape[0], _ROWS):
-        rows = slice(start, start + _ROWS)
-        yield rows, dense_rows(X, False, rows)
