@@ -120,7 +120,7 @@ def report_peers(outcomes: list[peers.Outcome], out: Path) -> None:
 
 
 def plot_peers(outcomes: list[peers.Outcome], path: Path) -> None:
-    """Cost above the lowest found against time, one panel a data set; numbers stand for the peers in the legend."""
+    """Cost above the lowest found against time, one panel per data set; numbers stand for the peers in the legend."""
     import matplotlib
 
     matplotlib.use("agg")

@@ -66,14 +66,14 @@ def measure(quick: bool) -> tuple[list[Row], dict[str, str]]:
         ours, peer = found["EPClassifier"], found["LogisticRegressionCV"]
         share = ours.log_loss / peer.log_loss - 1.0
         worse.append(share)
-        told = f"{ours.log_loss:.4f} against {peer.log_loss:.4f}: {100.0 * share:+.1f} %; "
-        told += f"{ours.seconds:.2f} s against {peer.seconds:.2f} s"
+        measured = f"{ours.log_loss:.4f} against {peer.log_loss:.4f}: {100.0 * share:+.1f} %; "
+        measured += f"{ours.seconds:.2f} s against {peer.seconds:.2f} s"
         met = share <= NEVER_BY and ours.seconds < peer.seconds
-        rows.append(Row(data.title, told, "at most 3 % worse than LogisticRegressionCV, in less time", met))
+        rows.append(Row(data.title, measured, "at most 3 % worse than LogisticRegressionCV, in less time", met))
         cells += [_cells(data, model, outcome) for model, outcome in found.items()]
     count = sum(share <= 0.0 for share in worse)
-    told = f"{count} of {len(worse)}"
-    rows.append(Row("held-out log loss no worse", told, f"at least {AT_LEAST} of {len(worse)}", count >= AT_LEAST))
+    measured = f"{count} of {len(worse)}"
+    rows.append(Row("held-out log loss no worse", measured, f"at least {AT_LEAST} of {len(worse)}", count >= AT_LEAST))
     return rows, {"calibration-models": markdown(HEADER, cells)}
 
 

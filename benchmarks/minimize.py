@@ -65,7 +65,7 @@ class Cell:
 
 
 def compare(data: str, scale: str, loss: str) -> Cell:
-    """Minimise one cost both ways, from nothing but the rows; Powell's start is found before its time begins."""
+    """Minimise one cost by both methods, from nothing but the rows; Powell's start is found before its time begins."""
     design = datasets.paper(data, scale=scale)
     A = design.y[:, None] * design.X
     factors = cavity.LinearFactor.batches(LOSSES[loss], design.X, design.y, 100 if data in LARGE else 10)

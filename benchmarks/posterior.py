@@ -1,4 +1,4 @@
-"""The posterior of every coefficient against sampling, the same posterior from every storage, and ways of weighting."""
+"""The posterior of every coefficient against sampling, from every storage, and two methods of weighting."""
 
 from __future__ import annotations
 

@@ -121,9 +121,9 @@ def harm(chosen: list[Data]) -> tuple[list[Row], list[tuple[str, ...]]]:
             losses = (f"{free.log_loss:.4f}", f"{fixed.log_loss:.4f}", f"{best:.4f}")
             errors = (f"{1.0 - free.accuracy:.4f}", f"{1.0 - fixed.accuracy:.4f}")
             cells.append((data.title, loss, f"{found:.3g}", *losses, *errors))
-        told = f"{100.0 * min(worse):+.1f} to {100.0 * max(worse):+.1f} %"
+        measured = f"{100.0 * min(worse):+.1f} to {100.0 * max(worse):+.1f} %"
         rows.append(
-            Row(f"{loss}: held-out log loss against variance 25", told, "at most 1 % worse", max(worse) <= HARM)
+            Row(f"{loss}: held-out log loss against variance 25", measured, "at most 1 % worse", max(worse) <= HARM)
         )
     return rows, cells
 

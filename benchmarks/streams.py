@@ -66,8 +66,8 @@ def _compare(data: Data, repeats: int) -> tuple[list[Row], list[tuple[str, ...]]
         cells.append((data.title, title, f"{found:.5f}", spread, f"{micros:.1f}"))
         if make is EPClassifier:
             share = found / lowest - 1.0
-            told, bar = f"{100.0 * share:+.2f} %", f"at most {100.0 * ABOVE:g} % above a fit to all rows"
-            rows.append(Row(f"{data.title}: held-out log loss", told, bar, share <= ABOVE))
+            measured, bar = f"{100.0 * share:+.2f} %", f"at most {100.0 * ABOVE:g} % above a fit to all rows"
+            rows.append(Row(f"{data.title}: held-out log loss", measured, bar, share <= ABOVE))
             bar = f"{BETWEEN[0]:g} to {BETWEEN[1]:g} of those of a fit"
             rows.append(Row(f"{data.title}: deviations", spread, bar, low >= BETWEEN[0] and high <= BETWEEN[1]))
             rows.append(Row(f"{data.title}: time", f"{micros:.1f} µs per row", f"{MICROS:g} µs", micros <= MICROS))

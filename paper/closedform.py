@@ -185,7 +185,7 @@ def _times(results: Json, axes: Any) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("dimension d")
-    axes.set_ylabel("milliseconds an update")
+    axes.set_ylabel("milliseconds per update")
     axes.set_title("time of one update, 100 rows")
     axes.legend(handlelength=3.5)
 

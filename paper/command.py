@@ -65,7 +65,7 @@ def reproduce(
     ] = False,
     redraw: Annotated[
         bool,
-        typer.Option("--redraw", help="Compute nothing: draw figures and page anew from the numbers in the folder."),
+        typer.Option("--redraw", help="Compute nothing: draw figures and page again from the numbers in the folder."),
     ] = False,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Worker processes; by default one a core.")] = None,
 ) -> None:

@@ -125,7 +125,7 @@ def test_several_steps_in_parts(design, a, b, steps, monkeypatch):
     weights, precisions = rng.gamma(1.0, size=600), np.ones(X.shape[1])
     whole = assert_right(X, weights, precisions)
     assert len(whole.factor.elimination.steps) >= steps
-    monkeypatch.setattr(_elimination, "_AT_ONCE", 50)
+    monkeypatch.setattr(_elimination, "_PAIRS_AT_ONCE", 50)
     monkeypatch.setattr(_analysis, "_ROWS_AT_ONCE", 100)
     monkeypatch.setattr(sparse_module, "_ENTRIES_AT_ONCE", 50_000)
     parts = assert_right(X, weights, precisions)

@@ -22,8 +22,7 @@ _Keys = NDArray[np.uint64]
 
 # Odd multipliers of splitmix64 (Steele, Lea and Flood, 2014), which mix all bits of a 64-bit number.
 _GOLDEN, _MIX_1, _MIX_2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-# Entries hashed at a time: a block and its copies stay in the cache.
-_ENTRIES_AT_ONCE = 1 << 16
+_ENTRIES_AT_ONCE = 1 << 16  # hashed or compared: a block and its copies stay in the cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)

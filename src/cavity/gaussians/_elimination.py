@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from cavity.gaussians._ordering import IntArray, Level, Ordering, heavy
 
-# Pairs of entries, or entries of dense rows, in one step: bounds what a step allocates for a moment to about 100 MB.
-_AT_ONCE = 4_000_000
+# Pairs of entries, or entries of dense rows, in one step: bounds the temporary arrays of a step to about 100 MB.
+_PAIRS_AT_ONCE = 4_000_000
 
 
 class Layout(NamedTuple):
@@ -144,7 +144,7 @@ def _blocks(level: Level, corner: IntArray) -> Iterator[_Block]:
         members = np.flatnonzero(dense == kind)
         k = level.counts[members]
         room = np.full(k.size, corner.size) if kind else k * (k + 1) // 2
-        for part in np.split(members, np.flatnonzero(np.diff(np.cumsum(room) // _AT_ONCE)) + 1):
+        for part in np.split(members, np.flatnonzero(np.diff(np.cumsum(room) // _PAIRS_AT_ONCE)) + 1):
             if part.size:
                 counts = level.counts[part]
                 taken = np.repeat(ends[part] - np.cumsum(counts), counts) + np.arange(int(counts.sum()))

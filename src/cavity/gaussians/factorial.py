@@ -146,7 +146,7 @@ class FactorialGaussian:
         return self.mean + self.std * rng.standard_normal((size, self.dim))
 
     def draws(self, noise: FloatArray) -> FloatArray:
-        """Turn standard normal numbers, one draw a row, into draws of the normalised density."""
+        """Turn standard normal numbers, one draw per row, into draws of the normalised density."""
         result: FloatArray = self.mean + noise * self.std
         return result
 

@@ -43,7 +43,7 @@ class Root(NamedTuple):
         r"""Give the change of the coefficients, :math:`D^{-1} R^{-\top} u`."""
         return self._solve(u, transposed=True) / self.scale
 
-    def pull(self, gradient: FloatArray) -> FloatArray:
+    def gradient(self, gradient: FloatArray) -> FloatArray:
         r"""Give the gradient in the new coordinates, :math:`R^{-1} D^{-1} g`."""
         return self._solve(gradient / self.scale)
 
@@ -115,7 +115,7 @@ class State(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """Where it ended, the Hessian there, how often the rows were asked, and whether the decrement is below the aim."""
+    """The end, the Hessian there, how often all rows were evaluated, and whether the decrement is below the aim."""
 
     state: State
     root: Root
@@ -124,7 +124,7 @@ class Descent(NamedTuple):
 
 
 def state_at(problem: Problem, curve: Curve, point: FloatArray) -> State:
-    """Evaluate a curve; rows whose derivatives are not finite have none."""
+    """Evaluate a curve; curvatures that are not finite count as zero."""
     value, slope, curvature = curve.derivatives(problem.X @ point)
     bend = np.where(np.isfinite(curvature), curvature, 0.0)
     return State(point, problem.cost(point, value), slope, bend)
@@ -138,7 +138,7 @@ def descend(problem: Problem, curve: Curve, point: FloatArray, tol: float, root:
     state, evaluations, radius, is_own = state_at(problem, curve, point), 1, np.inf, root is None
     for step in range(_ROUNDS + 1):
         metric = problem.root(state.curvature) if is_own or root is None else root
-        left = float(np.linalg.norm(metric.pull(problem.gradient(state))))
+        left = float(np.linalg.norm(metric.gradient(problem.gradient(state))))
         enough = max(tol, np.sqrt(_ROUNDING * abs(state.cost)))
         converged, radius = is_own and left <= enough, min(max(1.0, left), radius)
         if converged or step == _ROUNDS or radius < _ROUNDING or not np.isfinite(left + state.cost):
@@ -161,13 +161,13 @@ def _round(problem: Problem, curve: Curve, start: State, root: Root, radius: flo
 
     def cost(u: FloatArray) -> tuple[float, FloatArray]:
         state = at(u.tobytes())
-        gradient = root.pull(problem.gradient(state))
+        gradient = root.gradient(problem.gradient(state))
         is_usable = bool(np.all(np.isfinite(gradient)))
         return (state.cost, gradient) if is_usable else (np.inf, np.zeros_like(u))
 
     def product(u: FloatArray, v: FloatArray) -> FloatArray:
         bend, step = problem.weights * at(u.tobytes()).curvature, root.move(v)
-        return root.pull(problem.X.T @ (bend * (problem.X @ step)) + problem.precision * step)
+        return root.gradient(problem.X.T @ (bend * (problem.X @ step)) + problem.precision * step)
 
     options = {"gtol": tol, "maxiter": _STEPS, "initial_trust_radius": radius, "max_trust_radius": np.inf}
     origin = np.zeros(start.point.size)

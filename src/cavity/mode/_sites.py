@@ -14,8 +14,8 @@ from cavity.mode._find import Mode
 
 FloatArray = NDArray[np.float64]
 
-# A site this many times as precise as all the rest of a cavity would leave nothing of it but rounding.
-_MOST = 1e12
+# Largest precision of a site, relative to all others of its column: more would leave only rounding of the cavity.
+_MAX_RATIO = 1e12
 
 
 class BatchSites(NamedTuple):
@@ -115,5 +115,5 @@ def _limited(cells: _Cells, precisions: FloatArray, prior: FactorialGaussian) ->
     most = np.zeros(cells.dim)
     np.maximum.at(most, cells.column, precisions)
     others = prior.precision + cells.by_column(np.where(precisions < most[cells.column], precisions, 0.0))
-    result: FloatArray = np.minimum(precisions, (_MOST * others)[cells.column])
+    result: FloatArray = np.minimum(precisions, (_MAX_RATIO * others)[cells.column])
     return result

@@ -30,7 +30,7 @@ class Ending(Enum):
 
     @property
     def is_success(self) -> bool:
-        """Whether a minimum was found, as far as can be told."""
+        """Whether a minimum was found."""
         return self is Ending.CONVERGED
 
 
