@@ -81,15 +81,12 @@ class LinearFactor:
 
     @property
     def has_slope(self) -> bool:
-        """Yes: that of the loss."""
         return True
 
     def cost(self, points: FloatArray) -> FloatArray:
-        """Weighted sum of the losses at every point."""
         return np.asarray(self.loss.value(self.targets, points @ self._X.T) @ self.weights)
 
     def derivatives(self, point: FloatArray, curvature: Curvature = "exact") -> Derivatives:
-        """Value, gradient and curvature by the chain rule."""
         value, slope, second = self._scalar_derivatives(point, curvature)
         return Derivatives(
             float(value @ self.weights),
@@ -189,7 +186,6 @@ class LinearBatches(Sequence[LinearFactor]):
 
     @property
     def dim(self) -> int:
-        """Number of columns."""
         return int(self.X.shape[1])
 
     def __len__(self) -> int:
@@ -213,8 +209,7 @@ class LinearBatches(Sequence[LinearFactor]):
     def cost(self, points: ArrayLike) -> FloatArray:
         """Total cost of all rows at points ``(n, dim)`` or one point ``(dim,)``."""
         losses = self.losses(points)
-        result: FloatArray = np.sum(losses, axis=-1) if self.weights is None else losses @ self.weights
-        return result
+        return np.asarray(np.sum(losses, axis=-1) if self.weights is None else losses @ self.weights)
 
     def losses(self, points: ArrayLike) -> FloatArray:
         """Loss of every row, without weights, at points ``(n, dim)`` or one point ``(dim,)``; zero if of no weight."""

@@ -39,7 +39,6 @@ class Layout(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Length of the flat array."""
         return self.corner_start + self.corner**2
 
     def positions(self, left: IntArray, right: IntArray) -> IntArray:
@@ -82,12 +81,10 @@ class Step(NamedTuple):
 
     @property
     def diagonal(self) -> slice:
-        """Where A lies in the flat array."""
         return slice(self.start, self.start + self.last - self.first)
 
     @property
     def entries(self) -> slice:
-        """Where the entries of B lie in the flat array."""
         return slice(self.start + self.last - self.first, self.stop)
 
 

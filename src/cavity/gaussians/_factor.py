@@ -39,12 +39,10 @@ class Factor:
 
     @cached_property
     def log_det(self) -> float:
-        """Logarithm of the determinant."""
         pivots = sum(float(np.sum(np.log(self.values[step.diagonal]))) for step in self.elimination.steps)
         return pivots + 2.0 * float(np.sum(np.log(np.diagonal(self.root))))
 
     def solve(self, right: FloatArray) -> FloatArray:
-        """Solve for one right-hand side or several."""
         x = np.array(right, dtype=np.float64)
         for step, pivots, w in self._eliminated():
             x[step.last :] -= w.T @ x[step.first : step.last]
@@ -107,8 +105,7 @@ class Factor:
         """Entries of W times the inverse of the rest, on the pattern of W."""
         if step.pairs is None:
             rows = _dense(self.elimination, step, w) @ self.corner_inverse
-            result: FloatArray = rows[step.rows, step.columns - (self.elimination.layout.inner - step.last)]
-            return result
+            return np.asarray(rows[step.rows, step.columns - (self.elimination.layout.inner - step.last)])
         met = inverse[step.pairs.targets]
         upper = sparse.csr_array((met, step.pairs.partners, step.pairs.indptr), shape=(w.size, w.size))
         # Pairs are kept once; those of an entry with itself are the first of their rows.

@@ -132,8 +132,7 @@ class SparsePrecision:
     @cached_property
     def _half(self) -> FloatArray:
         """Inverse of the border's Cholesky factor."""
-        result: FloatArray = lapack.dtrtri(self.root, lower=1)[0] if self.root.size else self.root
-        return result
+        return np.asarray(lapack.dtrtri(self.root, lower=1)[0] if self.root.size else self.root)
 
     def _restored(self, x: FloatArray) -> FloatArray:
         """Put into the order of the columns of X."""
@@ -199,8 +198,7 @@ def _factorised(
 
 
 def _squares(x: FloatArray) -> FloatArray:
-    result: FloatArray = np.einsum("ij,ij->i", x, x)
-    return result
+    return np.asarray(np.einsum("ij,ij->i", x, x))
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,7 +39,6 @@ class Plain:
     targets: FloatArray
 
     def derivatives(self, z: FloatArray) -> Derived:
-        """Ask the loss."""
         value, slope, curvature = self.loss.derivatives(self.targets, z)
         return value, slope, curvature
 
@@ -61,7 +60,6 @@ class SmoothKinks:
     width: FloatArray
 
     def derivatives(self, z: FloatArray) -> Derived:
-        """Take one normal density and distribution per kink."""
         away = z - self.places
         u = away / self.width
         below, density = ndtr(u), np.exp(-0.5 * u * u) / np.sqrt(2.0 * np.pi)
@@ -101,9 +99,8 @@ def smoothed(loss: Loss, targets: FloatArray, width: FloatArray) -> Curve:
     ]
     ends, slopes, offsets = (np.array(part) for part in zip(*pieces, strict=True))
     gaps = np.diff(offsets, axis=0) + np.diff(slopes, axis=0) * ends[:-1]
-    if not np.all(
-        np.abs(gaps) <= _CONTINUITY_TOL * (1.0 + np.max(np.abs(offsets)))
-    ):  # steps, or ends that are not finite
+    # Not continuous, or with ends that are not finite:
+    if not np.all(np.abs(gaps) <= _CONTINUITY_TOL * (1.0 + np.max(np.abs(offsets)))):
         return SmoothValues(loss, targets, width)
     return SmoothKinks(offsets[0], slopes[0], ends[:-1], np.diff(slopes, axis=0), width)
 

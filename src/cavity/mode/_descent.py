@@ -82,7 +82,6 @@ class Problem:
         return np.inf if np.isnan(total) else total
 
     def gradient(self, state: State) -> FloatArray:
-        """Slope of the whole."""
         return np.asarray(self.X.T @ (self.weights * state.slope) + self.precision * (state.point - self.mean))
 
     def diagonal(self, curvature: FloatArray) -> FloatArray:

@@ -16,7 +16,7 @@ from cavity.gaussians.factorial import FactorialGaussian
 from cavity.mode import Stage, anneal
 from cavity.optimize._minimum import Ending, Minimum
 from cavity.optimize._polish import polish
-from cavity.optimize._pricing import CountedFactor, Counter, Pricer
+from cavity.optimize._pricing import CountedFactor, Pricer
 from cavity.schedules import Order, Temperature
 from cavity.schemes._protocol import Scheme
 
@@ -41,14 +41,13 @@ class Effort(NamedTuple):
 def smooth(factors: LinearBatches, prior: FactorialGaussian, stages: int, tol: float) -> Minimum:
     """Anneal linear factors of one loss with the full covariance until a stage gains too little."""
     check_batches(factors, prior)
-    counter = Counter()
-    price = Pricer(factors, prior, counter)
+    price = Pricer(factors, prior)
     costs, betas, posterior, converged = [price.at(prior.mean)], [1.0], prior, True
     for stage in _stages(factors, prior, tol):
         before = price.cost
         costs.append(float(price.note(stage.point[None], np.array([stage.cost]))[0]))
         betas.append(stage.beta)
-        counter.evaluations += stage.evaluations * len(factors)
+        price.evaluations += stage.evaluations * len(factors)
         posterior = FactorialGaussian(0.0, stage.precision * stage.point, stage.precision)
         converged = len(betas) > _MIN_STAGES and not gained(before, price.cost, tol)
         if converged or len(betas) > stages:
@@ -56,7 +55,7 @@ def smooth(factors: LinearBatches, prior: FactorialGaussian, stages: int, tol: f
     else:  # a smooth loss has a single stage
         converged = True
     status = ending(price, converged)
-    return Minimum(price.point, price.cost, posterior, tuple(costs), tuple(betas), status, counter.evaluations)
+    return Minimum(price.point, price.cost, posterior, tuple(costs), tuple(betas), status, price.evaluations)
 
 
 def _stages(factors: LinearBatches, prior: FactorialGaussian, tol: float) -> Iterator[Stage]:
@@ -71,13 +70,12 @@ class Annealed:
     """State of EP whose temperature falls."""
 
     def __init__(self, factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme) -> None:
-        self.counter = Counter()
-        self.price = Pricer(factors, prior, self.counter)
+        self.price = Pricer(factors, prior)
         self.is_linear = isinstance(factors, LinearBatches) or all(isinstance(f, LinearFactor) for f in factors)
         if not self.is_linear:
             for factor in factors:
                 scheme.check(factor)
-            counted: list[Any] = [CountedFactor(factor, self.counter) for factor in factors]
+            counted: list[Any] = [CountedFactor(factor, self.price) for factor in factors]
             factors = counted
         self.factors, self.prior, self.scheme = factors, prior, scheme
         self.sites: Sequence[FactorialGaussian] | None = None
@@ -111,10 +109,9 @@ class Annealed:
                 self.converged = polish(self.price, self.price.point, self.price.cost, self.spread, tol, _MAX_POLISHING)
 
     def minimum(self) -> Minimum:
-        """Everything so far as a value."""
         p = self.price
         status, costs, betas = ending(p, self.converged), tuple(self.costs), tuple(self.betas)
-        return Minimum(p.point, p.cost, self.posterior, costs, betas, status, self.counter.evaluations)
+        return Minimum(p.point, p.cost, self.posterior, costs, betas, status, p.evaluations)
 
     def _loop(self, beta: float, damping: float, order: str | Order | ArrayLike, seed: int) -> None:
         """Run one loop on the whole to the power of beta, from the sites so far to the ratio of powers."""
@@ -131,16 +128,14 @@ class Annealed:
         self.sites, self.posterior = result.sites, result.posterior
         self.price.state = result
         if self.is_linear:
-            self.counter.evaluations += result.trace.updates
+            self.price.evaluations += result.trace.updates
 
 
 def gained(before: float, after: float, tol: float) -> bool:
-    """Whether the cost fell by more than a share."""
     return after < before and (not np.isfinite(before) or before - after > tol * abs(before))
 
 
 def ending(price: Pricer, converged: bool) -> Ending:
-    """Say how it ends."""
     away = np.max(np.abs(price.point - price.prior.mean) / price.prior.std)
     if price.fell_to_minus_infinity or (away > _UNBOUNDED_DISTANCE and price.cost < 0.0):
         return Ending.UNBOUNDED

@@ -40,8 +40,7 @@ class _Model(NamedTuple):
         size = np.maximum(np.abs(self.curvature), 1e-9 * np.max(np.abs(self.curvature)) + np.finfo(float).tiny)
         step = -self.vectors @ ((self.vectors.T @ self.slope) / size)
         length = float(np.max(np.abs(step)))
-        result: FloatArray = step * min(1.0, _LONGEST_STEP / length) if 0.0 < length < np.inf else np.zeros_like(step)
-        return result
+        return np.asarray(step * min(1.0, _LONGEST_STEP / length) if 0.0 < length < np.inf else np.zeros_like(step))
 
 
 def polish(price: Price, point: FloatArray, cost: float, scale: FloatArray, tol: float, rounds: int) -> bool:

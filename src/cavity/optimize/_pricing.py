@@ -16,31 +16,21 @@ from cavity.gaussians.factorial import FactorialGaussian
 FloatArray = NDArray[np.float64]
 
 
-class Counter:
-    """How often factors were asked for a cost."""
-
-    def __init__(self) -> None:
-        self.evaluations = 0
-
-
 class CountedFactor:
     """A factor that counts the points at which EP asks for its cost."""
 
-    def __init__(self, factor: Factor, counter: Counter) -> None:
+    def __init__(self, factor: Factor, counter: Pricer) -> None:
         self.factor, self.counter = factor, counter
 
     def cost(self, points: FloatArray) -> FloatArray:
-        """One evaluation per point."""
         self.counter.evaluations += len(points)
         return self.factor.cost(points)
 
     def derivatives(self, point: FloatArray, curvature: Curvature = "exact") -> Derivatives:
-        """One evaluation."""
         self.counter.evaluations += 1
         return self.factor.derivatives(point, curvature)
 
     def star(self, center: FloatArray, steps: FloatArray) -> StarCosts:
-        """One evaluation per end, and one at the centre."""
         self.counter.evaluations += 2 * center.size + 1
         return self.factor.star(center, steps)
 
@@ -54,8 +44,8 @@ class Pricer:
     ``state`` is what an error says about the run so far.
     """
 
-    def __init__(self, factors: Sequence[Factor], prior: FactorialGaussian, counter: Counter) -> None:
-        self.factors, self.prior, self.counter = factors, prior, counter
+    def __init__(self, factors: Sequence[Factor], prior: FactorialGaussian) -> None:
+        self.factors, self.prior, self.evaluations = factors, prior, 0
         self.state = Result(prior, (), Ledger().status(False, False), Ledger().trace())
         self.point, self.cost = prior.mean, np.inf
         self.fell_to_minus_infinity = self.was_nonfinite = False
@@ -81,11 +71,10 @@ class Pricer:
         return costs
 
     def at(self, point: FloatArray) -> float:
-        """Cost of one point."""
         return float(self(point[None])[0])
 
     def _factor_costs(self, points: FloatArray) -> FloatArray:
-        self.counter.evaluations += len(points) * len(self.factors)
+        self.evaluations += len(points) * len(self.factors)
         if isinstance(self.factors, LinearBatches):
             return self.factors.cost(points)
         total = np.zeros(len(points))
