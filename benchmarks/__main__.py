@@ -26,16 +26,16 @@ from benchmarks import (  # noqa: E402
     sparse,
     speed,
     streams,
-    table1,
 )
-from benchmarks.timing import Row, markdown  # noqa: E402
+from benchmarks.bars import Row, markdown  # noqa: E402
+from reference.machine import processor  # noqa: E402
 
 # Parts that give bars and the tables behind them.
 MEASURED = {
     part.__name__.rpartition(".")[2]: part.measure
     for part in (posterior, coverage, calibration, prior, blocks, streams, sparse, minimize, recentred)
 }
-PARTS = ("speed", "first_use", "table1", "peers", *MEASURED)
+PARTS = ("speed", "first_use", "peers", *MEASURED)
 
 
 def main() -> int:
@@ -55,8 +55,6 @@ def main() -> int:
         missed += report_bars("speed", speed_rows(options.quick), options.out)
     if "first_use" in chosen:
         missed += report_bars("first_use", [*first_use.first_use(), *first_use.memory()], options.out)
-    if "table1" in chosen:
-        table1.report(options.out, options.quick)
     for name, measure in MEASURED.items():
         if name in chosen:
             missed += report_measures(name, *measure(options.quick), options.out)
@@ -122,7 +120,7 @@ def report_peers(outcomes: list[peers.Outcome], out: Path) -> None:
 
 
 def plot_peers(outcomes: list[peers.Outcome], path: Path) -> None:
-    """Cost above the lowest found against time, one panel a data set; numbers stand for the peers in the legend."""
+    """Cost above the lowest found against time, one panel per data set; numbers stand for the peers in the legend."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -150,13 +148,8 @@ def plot_peers(outcomes: list[peers.Outcome], path: Path) -> None:
 
 
 def machine() -> str:
-    """Name the processor, not the host."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        model = names[0] if names else model
-    return f"{model}, Python {platform.python_version()}"
+    """Name the processor and the version of Python."""
+    return f"{processor()}, Python {platform.python_version()}"
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ import numpy as np
 from sklearn.linear_model import LogisticRegressionCV
 from sklearn.model_selection import StratifiedKFold
 
-from benchmarks import problems
-from benchmarks.problems import LARGE, REAL, FloatArray, Problem
-from benchmarks.timing import Row, markdown
+from benchmarks.bars import Row, markdown
+from benchmarks.data import REAL, Data, load
 from cavity import EPClassifier
+from reference.problems import LARGE, FloatArray
 
 # Log loss no worse on so many of the sets, and on none by more than this share.
 AT_LEAST, NEVER_BY = 7, 0.03
@@ -59,25 +59,25 @@ def measure(quick: bool) -> tuple[list[Row], dict[str, str]]:
     """Bars, and a table of all models."""
     rows, cells, worse = [], [], []
     for name in REAL:
-        data = problems.problem(name)
+        data = load(name)
         if quick and name in LARGE:
             data = data._replace(X=data.X[:QUICK_ROWS], y=data.y[:QUICK_ROWS])
         found = {model: held_out(data, make) for model, make in MODELS.items()}
         ours, peer = found["EPClassifier"], found["LogisticRegressionCV"]
         share = ours.log_loss / peer.log_loss - 1.0
         worse.append(share)
-        told = f"{ours.log_loss:.4f} against {peer.log_loss:.4f}: {100.0 * share:+.1f} %; "
-        told += f"{ours.seconds:.2f} s against {peer.seconds:.2f} s"
+        measured = f"{ours.log_loss:.4f} against {peer.log_loss:.4f}: {100.0 * share:+.1f} %; "
+        measured += f"{ours.seconds:.2f} s against {peer.seconds:.2f} s"
         met = share <= NEVER_BY and ours.seconds < peer.seconds
-        rows.append(Row(data.title, told, "at most 3 % worse than LogisticRegressionCV, in less time", met))
+        rows.append(Row(data.title, measured, "at most 3 % worse than LogisticRegressionCV, in less time", met))
         cells += [_cells(data, model, outcome) for model, outcome in found.items()]
     count = sum(share <= 0.0 for share in worse)
-    told = f"{count} of {len(worse)}"
-    rows.append(Row("held-out log loss no worse", told, f"at least {AT_LEAST} of {len(worse)}", count >= AT_LEAST))
+    measured = f"{count} of {len(worse)}"
+    rows.append(Row("held-out log loss no worse", measured, f"at least {AT_LEAST} of {len(worse)}", count >= AT_LEAST))
     return rows, {"calibration-models": markdown(HEADER, cells)}
 
 
-def held_out(data: Problem, make: Callable[[], Any]) -> Outcome:
+def held_out(data: Data, make: Callable[[], Any]) -> Outcome:
     """Probabilities of every row from a model fitted to the other four folds."""
     chances, seconds = np.empty(data.y.size), 0.0
     for train, test in StratifiedKFold(5, shuffle=True, random_state=0).split(data.X, data.y):
@@ -90,6 +90,6 @@ def held_out(data: Problem, make: Callable[[], Any]) -> Outcome:
     return Outcome(data.y, chances, seconds)
 
 
-def _cells(data: Problem, model: str, o: Outcome) -> tuple[str, ...]:
+def _cells(data: Data, model: str, o: Outcome) -> tuple[str, ...]:
     measures = (f"{o.log_loss:.4f}", f"{o.calibration_error:.4f}", f"{o.accuracy:.4f}", f"{o.seconds:.2f}")
     return data.title, model, *measures

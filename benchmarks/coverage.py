@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse, stats
 
-from benchmarks.problems import FloatArray
-from benchmarks.timing import Row, markdown
+from benchmarks.bars import Row, markdown
 from cavity import EPClassifier, EPRegressor
+from reference.problems import FloatArray
 
 LEVEL, BAR = 0.9, (0.88, 0.92)
 # Data sets of a classifier: 300 would leave a standard error of 1.7 % per coefficient, these leave 0.5 %.

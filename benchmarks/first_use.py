@@ -11,7 +11,7 @@ import tracemalloc
 import numpy as np
 
 import cavity
-from benchmarks.timing import Row
+from benchmarks.bars import Row
 from cavity import losses
 from cavity.schemes import NAMES
 

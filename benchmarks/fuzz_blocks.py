@@ -15,9 +15,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 import cavity
-from benchmarks.problems import FloatArray
-from benchmarks.timing import markdown
+from benchmarks.bars import markdown
 from cavity import FactorialGaussian, LinearFactor, losses
+from reference.problems import FloatArray
 
 LOSSES: tuple[Any, ...] = (
     losses.Logistic(),

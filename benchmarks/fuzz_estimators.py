@@ -271,7 +271,7 @@ def call(model: Any, change: Any, X: Any) -> str:
 
 
 def run_case(seed: int) -> list[str]:
-    """Run one case; tell how its calls ended."""
+    """Run one case; return how its calls ended."""
     rng = np.random.default_rng(seed)
     n, d = int(10 ** rng.uniform(0.0, 2.3)), int(10 ** rng.uniform(0.0, 1.3))
     classify, calm = bool(rng.random() < 0.5), bool(rng.random() < CALM)

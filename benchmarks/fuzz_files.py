@@ -217,7 +217,7 @@ def forge(
 
 
 def traits(model: Any) -> list[Any]:
-    """What tells one model from another."""
+    """What distinguishes one model from another."""
     X, _ = data()
     found = [repr(model.get_params()), model.predict(X).tolist()]
     return [*found, model.predict_proba(X).tolist()] if hasattr(model, "predict_proba") else found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +9,11 @@ from typing import Any
 import numpy as np
 
 import cavity
-from benchmarks.timing import Row, markdown
+from benchmarks.bars import Row, markdown
 from cavity import datasets
-from paper import solvers
-from paper.problems import LARGE, LOSSES, PRIOR_VARIANCE, SMALL
+from reference import solvers
+from reference.problems import LARGE, LOSSES, PRIOR_VARIANCE, SMALL
+from reference.timing import timed
 
 SCALES = ("norm", "std")
 # How far above a minimum we may end, as a share.
@@ -65,33 +65,24 @@ class Cell:
 
 
 def compare(data: str, scale: str, loss: str) -> Cell:
-    """Minimise one cost both ways, from nothing but the rows; Powell's start is found before its time begins."""
+    """Minimise one cost by both methods, from nothing but the rows; Powell's start is found before its time begins."""
     design = datasets.paper(data, scale=scale)
     A = design.y[:, None] * design.X
     factors = cavity.LinearFactor.batches(LOSSES[loss], design.X, design.y, 100 if data in LARGE else 10)
     prior = cavity.FactorialGaussian.from_moments(np.zeros(A.shape[1]), PRIOR_VARIANCE)
     # Powell takes minutes on the large sets, and one time will do.
     repeats = 5 if data in SMALL else 1
-    found, seconds = timed(lambda: cavity.minimize(factors, prior), repeats)
+    found, seconds = best(lambda: cavity.minimize(factors, prior), repeats)
     start = solvers.newton_logistic(A, PRIOR_VARIANCE).point
-    references: dict[str, Callable[[], np.ndarray]] = {
-        "logistic": lambda: solvers.newton_logistic(A, PRIOR_VARIANCE).point,
-        "hinge": lambda: solvers.hinge_program(A, PRIOR_VARIANCE).point,
-        "quasi01": lambda: solvers.powell(LOSSES[loss], A, PRIOR_VARIANCE, start),
-    }
-    point, reference_seconds = timed(references[loss], repeats)
+    point, reference_seconds = best(lambda: solvers.offline_minimum(loss, A, PRIOR_VARIANCE, start), repeats)
     ours, reference = (solvers.cost(LOSSES[loss], A, p, PRIOR_VARIANCE) for p in (found.point, point))
     return Cell(data, scale, loss, ours, seconds, reference, reference_seconds, found.status.name)
 
 
-def timed(work: Callable[[], Any], repeats: int) -> tuple[Any, float]:
+def best(work: Callable[[], Any], repeats: int) -> tuple[Any, float]:
     """Answer and best seconds."""
-    best = np.inf
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        answer = work()
-        best = min(best, time.perf_counter() - begin)
-    return answer, best
+    runs = [timed(work) for _ in range(repeats)]
+    return runs[-1][0], min(seconds for _, seconds in runs)
 
 
 def measure(quick: bool) -> tuple[list[Row], dict[str, str]]:

@@ -1,4 +1,4 @@
-"""The posterior of every coefficient against sampling, the same posterior from every storage, and ways of weighting."""
+"""The posterior of every coefficient against sampling, from every storage, and two methods of weighting."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from benchmarks import problems, weighting
-from benchmarks.problems import LARGE, REAL, SIMULATED, FloatArray, Problem
+from benchmarks import weighting
+from benchmarks.bars import Row, markdown
+from benchmarks.data import REAL, SIMULATED, Data, load
 from benchmarks.sampling import Summary, Target, sample
-from benchmarks.timing import Row, markdown
 from cavity import EPClassifier
+from reference.problems import LARGE, FloatArray
 
 LOSSES = ("logistic", "hinge")
 PRIOR_VARIANCE = 25.0
@@ -37,11 +38,11 @@ def measure(quick: bool) -> tuple[list[Row], dict[str, str]]:
     rows, cells, skewed = [], [], []
     for name in names:
         for loss in LOSSES:
-            row, line, rest = against_sampling(problems.problem(name), loss, quick)
+            row, line, rest = against_sampling(load(name), loss, quick)
             rows.append(row)
             cells.append(line)
             skewed += rest
-    same = [same_posterior(problems.problem(name), loss) for name in names for loss in LOSSES]
+    same = [same_posterior(load(name), loss) for name in names for loss in LOSSES]
     rows += [row for row, _ in same]
     tables = {
         "posterior-coefficients": markdown(HEADER, cells),
@@ -59,7 +60,7 @@ def fitted(loss: str, X: Any, y: FloatArray, **options: Any) -> EPClassifier:
         return EPClassifier(loss, prior_variance=PRIOR_VARIANCE).fit(X, y, **options)
 
 
-def against_sampling(data: Problem, loss: str, quick: bool) -> tuple[Row, tuple[str, ...], list[tuple[str, ...]]]:
+def against_sampling(data: Data, loss: str, quick: bool) -> tuple[Row, tuple[str, ...], list[tuple[str, ...]]]:
     """Bar, line of the table, and a line for skewed coefficients if there are any."""
     model = fitted(loss, data.X, data.y)
     draws = drawn(data, loss, DRAWS_QUICK if quick else DRAWS_LARGE if data.name in LARGE else DRAWS)
@@ -89,7 +90,7 @@ def _range(values: FloatArray) -> tuple[float, float]:
     return float(np.min(values)), float(np.max(values))
 
 
-def drawn(data: Problem, loss: str, draws: int) -> Summary:
+def drawn(data: Data, loss: str, draws: int) -> Summary:
     """Draws of the posterior, or what is kept of earlier ones."""
     design = np.ascontiguousarray(np.column_stack([data.X, np.ones(data.y.size)]))
     key = hashlib.sha256(f"{loss} {draws} {PRIOR_VARIANCE}".encode() + design.tobytes() + data.y.tobytes()).hexdigest()
@@ -116,7 +117,7 @@ VARIANTS: dict[str, Callable[[FloatArray, FloatArray, np.random.Generator], tupl
 }
 
 
-def same_posterior(data: Problem, loss: str) -> tuple[Row, tuple[str, ...]]:
+def same_posterior(data: Data, loss: str) -> tuple[Row, tuple[str, ...]]:
     """Largest difference of a mean or a deviation, in standard deviations, by variant."""
     rng = np.random.default_rng(0)
     reference, apart = fitted(loss, data.X, data.y).posterior_[0], {}

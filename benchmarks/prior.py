@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import log_loss
 
-from benchmarks import problems
+from benchmarks.bars import Row, markdown
 from benchmarks.calibration import held_out
-from benchmarks.problems import LARGE, REAL, SIMULATED, FloatArray, Problem
-from benchmarks.timing import Row, markdown
+from benchmarks.data import REAL, SIMULATED, Data, load
 from cavity import EPClassifier
+from reference.problems import LARGE, FloatArray
 
 FIXED = 25.0
 GRID = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -36,7 +36,7 @@ STREAM_HEADER = (
 def measure(quick: bool) -> tuple[list[Row], dict[str, str]]:
     """All bars, and the tables behind them."""
     small = [name for name in (*REAL, *SIMULATED) if name not in LARGE]
-    chosen = [problems.problem(name) for name in (small[:2] if quick else small)]
+    chosen = [load(name) for name in (small[:2] if quick else small)]
     rows = [loops(chosen), units(chosen), *separable()]
     harm_rows, harm_cells = harm([_some(name, quick) for name in REAL])
     stream_cells = [line for name in (*LARGE, "breast_cancer") for line in streams(_some(name, quick))]
@@ -47,8 +47,8 @@ def measure(quick: bool) -> tuple[list[Row], dict[str, str]]:
     return [*rows, *harm_rows], tables
 
 
-def _some(name: str, quick: bool) -> Problem:
-    data = problems.problem(name)
+def _some(name: str, quick: bool) -> Data:
+    data = load(name)
     return data._replace(X=data.X[:QUICK_ROWS], y=data.y[:QUICK_ROWS]) if quick else data
 
 
@@ -59,7 +59,7 @@ def fitted(loss: str, X: FloatArray, y: FloatArray, **options: Any) -> EPClassif
         return EPClassifier(loss, **options).fit(X, y)
 
 
-def loops(chosen: list[Problem]) -> Row:
+def loops(chosen: list[Data]) -> Row:
     """Loops with the variance to be found, against those with the one that was found."""
     ratios = {}
     for data in chosen:
@@ -74,7 +74,7 @@ def loops(chosen: list[Problem]) -> Row:
     )
 
 
-def units(chosen: list[Problem]) -> Row:
+def units(chosen: list[Data]) -> Row:
     """All columns times a constant."""
     worst = 0.0
     for data in chosen:
@@ -104,7 +104,7 @@ def separable() -> list[Row]:
     return rows
 
 
-def harm(chosen: list[Problem]) -> tuple[list[Row], list[tuple[str, ...]]]:
+def harm(chosen: list[Data]) -> tuple[list[Row], list[tuple[str, ...]]]:
     """Held-out losses with the variance found, with 25, and with the best of a grid by held-out log loss."""
     rows, cells = [], []
     for loss in ("logistic", "hinge", "quasi01"):
@@ -121,14 +121,14 @@ def harm(chosen: list[Problem]) -> tuple[list[Row], list[tuple[str, ...]]]:
             losses = (f"{free.log_loss:.4f}", f"{fixed.log_loss:.4f}", f"{best:.4f}")
             errors = (f"{1.0 - free.accuracy:.4f}", f"{1.0 - fixed.accuracy:.4f}")
             cells.append((data.title, loss, f"{found:.3g}", *losses, *errors))
-        told = f"{100.0 * min(worse):+.1f} to {100.0 * max(worse):+.1f} %"
+        measured = f"{100.0 * min(worse):+.1f} to {100.0 * max(worse):+.1f} %"
         rows.append(
-            Row(f"{loss}: held-out log loss against variance 25", told, "at most 1 % worse", max(worse) <= HARM)
+            Row(f"{loss}: held-out log loss against variance 25", measured, "at most 1 % worse", max(worse) <= HARM)
         )
     return rows, cells
 
 
-def streams(data: Problem) -> list[tuple[str, ...]]:
+def streams(data: Data) -> list[tuple[str, ...]]:
     """One pass in calls of some rows, against a fit to the same rows: held-out log loss, and deviations."""
     cut = int(0.8 * data.y.size)
     X, y, rest, labels = data.X[:cut], data.y[:cut], data.X[cut:], data.y[cut:]

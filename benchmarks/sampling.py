@@ -12,12 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
-from paper.mcmc import elliptical_slices
-
-FloatArray = NDArray[np.float64]
+from reference.mcmc import effective_sizes, elliptical_slices
+from reference.problems import FloatArray
 
 CHAINS = 16
 # Leapfrog steps of a quarter of the period of a standard Gaussian, and the acceptance that the warm-up aims at.
@@ -150,23 +148,5 @@ def _effective(psi: FloatArray, C: FloatArray) -> FloatArray:
     """Effective draws of every coefficient: the fewer of those of its values and of its squared deviations."""
     values = psi @ C.T
     apart = values - np.mean(values, axis=(0, 1))
-    return np.minimum(effective_sizes(apart), effective_sizes(apart**2))
-
-
-def effective_sizes(values: FloatArray) -> FloatArray:
-    r"""Effective number of draws ``(draws, chains, dim)`` of every coordinate, by Geyer's initial monotone sequence.
-
-    All draws divided by :math:`1 + 2 \sum_t \rho_t`; correlations are taken in pairs as long as their sum is positive,
-    none as larger than the one before. What chains differ by in their means counts as correlation at all lags. Draws of
-    opposite deviation are not counted as more than one each.
-    """
-    n, chains, _ = values.shape
-    means = np.mean(values, axis=0)
-    spectrum = np.abs(np.fft.rfft(values - means, n=2 * n, axis=0)) ** 2
-    covariances = np.mean(np.fft.irfft(spectrum, n=2 * n, axis=0)[:n] / n, axis=1)
-    total = covariances[0] + np.var(means, axis=0, ddof=1)
-    correlations = 1.0 - (covariances[0] - covariances) / total
-    pairs = correlations[: n - n % 2].reshape(n // 2, 2, -1).sum(axis=1)
-    is_first_run = np.cumprod(pairs > 0.0, axis=0).astype(bool)
-    pairs = np.minimum.accumulate(np.where(is_first_run, pairs, 0.0), axis=0)
-    return n * chains / np.maximum(2.0 * np.sum(pairs, axis=0) - 1.0, 1.0)
+    sizes = np.minimum(effective_sizes(apart), effective_sizes(apart**2))
+    return np.minimum(sizes, values.shape[0] * values.shape[1])  # opposite deviations do not count twice

@@ -18,7 +18,8 @@ from scipy.special import log_expit
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
 import cavity
-from benchmarks.timing import Row, at_most, best_times, markdown
+from benchmarks.bars import Row, at_most, markdown
+from reference.timing import best_times
 
 TRUE_VARIANCE = 9.0
 GRID = tuple(9.0 * 2.0 ** (k / 2.0) for k in range(-6, 7))
@@ -76,7 +77,7 @@ def problem(rows: int, held_out: int, width: int, nonzeros: int = 50, seed: int 
 
 
 def _distinct_columns(rows: int, width: int, nonzeros: int, rng: np.random.Generator) -> Any:
-    """Columns of probability about one over their rank, sorted in every row; one drawn twice is drawn anew."""
+    """Columns of probability about one over their rank, sorted in every row; one drawn twice is drawn again."""
 
     def draw(shape: Any) -> Any:
         return np.minimum((np.exp(rng.random(shape) * np.log(width)) - 1.0).astype(np.int32), width - 1)

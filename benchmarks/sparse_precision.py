@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy import sparse
 
-from benchmarks.timing import Row, markdown
+from benchmarks.bars import Row, markdown
 from cavity.gaussians import Analysis, analyse, factorise
 
 HEADER = ("design", "analysis", "steps, corner", "cycle", "predicted", "memory")

@@ -11,8 +11,9 @@ from scipy import sparse
 from sklearn.linear_model import SGDClassifier
 
 import cavity
-from benchmarks.timing import Row, at_least, at_most, best_times
+from benchmarks.bars import Row, at_least, at_most
 from cavity import datasets, losses
+from reference.timing import best_times
 
 PRIOR_VARIANCE = 25.0
 BATCH = 100

@@ -12,10 +12,10 @@ import numpy as np
 from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import log_loss
 
-from benchmarks import problems
-from benchmarks.problems import LARGE, Problem
-from benchmarks.timing import Row, markdown
+from benchmarks.bars import Row, markdown
+from benchmarks.data import Data, load
 from cavity import EPClassifier
+from reference.problems import LARGE
 
 CHUNK = 100
 QUICK_ROWS = 3000
@@ -39,7 +39,7 @@ def measure(quick: bool) -> tuple[list[Row], dict[str, str]]:
     """Bars on the default, and a table of all models."""
     rows, cells = [], []
     for name in LARGE:
-        data = problems.problem(name)
+        data = load(name)
         if quick:
             data = data._replace(X=data.X[:QUICK_ROWS], y=data.y[:QUICK_ROWS])
         more, lines = _compare(data, 1 if quick else 3)
@@ -48,7 +48,7 @@ def measure(quick: bool) -> tuple[list[Row], dict[str, str]]:
     return rows, {"streams-models": markdown(HEADER, cells)}
 
 
-def _compare(data: Problem, repeats: int) -> tuple[list[Row], list[tuple[str, ...]]]:
+def _compare(data: Data, repeats: int) -> tuple[list[Row], list[tuple[str, ...]]]:
     """Four fifths of the rows are learned from, the rest is held out."""
     cut = int(0.8 * data.y.size)
     X, y, rest, labels = data.X[:cut], data.y[:cut], data.X[cut:], data.y[cut:]
@@ -66,8 +66,8 @@ def _compare(data: Problem, repeats: int) -> tuple[list[Row], list[tuple[str, ..
         cells.append((data.title, title, f"{found:.5f}", spread, f"{micros:.1f}"))
         if make is EPClassifier:
             share = found / lowest - 1.0
-            told, bar = f"{100.0 * share:+.2f} %", f"at most {100.0 * ABOVE:g} % above a fit to all rows"
-            rows.append(Row(f"{data.title}: held-out log loss", told, bar, share <= ABOVE))
+            measured, bar = f"{100.0 * share:+.2f} %", f"at most {100.0 * ABOVE:g} % above a fit to all rows"
+            rows.append(Row(f"{data.title}: held-out log loss", measured, bar, share <= ABOVE))
             bar = f"{BETWEEN[0]:g} to {BETWEEN[1]:g} of those of a fit"
             rows.append(Row(f"{data.title}: deviations", spread, bar, low >= BETWEEN[0] and high <= BETWEEN[1]))
             rows.append(Row(f"{data.title}: time", f"{micros:.1f} µs per row", f"{MICROS:g} µs", micros <= MICROS))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from benchmarks.timing import markdown
+from benchmarks.bars import markdown
 from cavity import losses
 from cavity.kernels import _moments as compiled
 from cavity.kernels import _rows  # noqa: F401 (opens the methods of losses to compiled code)

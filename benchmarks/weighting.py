@@ -1,13 +1,13 @@
-"""Two ways to weight a row: w equal rows that share one site, or one factor of power w that is fitted as one."""
+"""Two methods to weight a row: w equal rows that share one site, or one factor of power w that is fitted as one."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.problems import FloatArray
 from benchmarks.sampling import Target, sample
 from cavity import losses
 from cavity.ep.row_sites import RowSites, propose
+from reference.problems import FloatArray
 
 PRIOR_VARIANCE = 25.0
 LOOPS, STEP = 2000, 0.2
@@ -57,7 +57,7 @@ def fit(loss: str, X: FloatArray, y: FloatArray, weights: FloatArray, merged: bo
 
 
 def lines(draws: int) -> list[tuple[str, ...]]:
-    """One line per table and loss: both ways against sampling."""
+    """One line per table and loss: both methods against sampling."""
     made = []
     for title, table in TABLES.items():
         X, y, weights = table()

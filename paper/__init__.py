@@ -1,4 +1,4 @@
-"""Every experiment of the paper: one file a figure or table, computed, saved, and drawn from what was saved.
+"""Every experiment of the paper: one file per figure or table, computed, saved, and drawn from what was saved.
 
 Needs the extra ``cavity[reproduce]``; `paper.runner.reproduce` runs them, ``python -m paper`` calls it.
 """

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from paper.evidence import Evidence, Tolerances
 from paper.experiment import Json
-from paper.problems import LOSS_TITLES, TITLES
+from reference.problems import LOSS_TITLES, TITLES
 
 HOLDS = "holds"
 ONLY_SLOPE = 'holds only with curvature="slope"'

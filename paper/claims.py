@@ -30,7 +30,7 @@ def gather(settings: Settings, answers: list[Any], needed: Mapping[str, Json]) -
         {"title": title, "claims": [judged(claim, evidence, tolerances) for claim in claims]}
         for title, claims in GROUPS.items()
     ]
-    return {"settled": tolerances.settled, "close": tolerances.close, "groups": groups}
+    return {"steady": tolerances.steady, "close": tolerances.close, "groups": groups}
 
 
 EXPERIMENT = Experiment(

@@ -50,7 +50,7 @@ def gq_gets_stuck(evidence: Evidence, tolerances: Tolerances, suffix: str) -> Fi
     stuck = [
         cell
         for cell in cells
-        if evidence.curve(cell, "gq").progress(0.1) <= tolerances.settled
+        if evidence.curve(cell, "gq").progress(0.1) <= tolerances.steady
         and evidence.curve(cell, "gq").level > evidence.curve(cell, "vq").level
     ]
     missed = [evidence.curve(cell, "gq").end for cell in cells]
@@ -82,22 +82,24 @@ def qla_below_vq(evidence: Evidence, tolerances: Tolerances, suffix: str) -> Fin
     if not cells:
         return _NO_SET
     gaps = {c: evidence.curve(c, "qla", suffix).end - evidence.curve(c, "vq").end for c in cells}
-    told = "; ".join(f"{name(c)} {'−' if g < 0 else '+'}{percent(abs(g))}" for c, g in gaps.items())
-    return Finding(all(gap < 0.0 for gap in gaps.values()), f"QLA less VQ, in the possible gain: {told}")
+    gaps_text = "; ".join(f"{name(c)} {'−' if g < 0 else '+'}{percent(abs(g))}" for c, g in gaps.items())
+    return Finding(all(gap < 0.0 for gap in gaps.values()), f"QLA less VQ, in the possible gain: {gaps_text}")
 
 
 def qla_rougher(evidence: Evidence, tolerances: Tolerances, suffix: str) -> Finding:
-    """QLA goes a longer way up and down over the second half of the pass."""
+    """QLA's cost moves more, up and down, over the second half of the pass."""
     cells = evidence.cells("quasi01", large=True)
     if not cells:
         return _NO_SET
     ratios = [evidence.curve(c, "qla", suffix).roughness / evidence.curve(c, "vq").roughness for c in cells]
-    told = ", ".join(f"{name(c)} {r:.2g}×" for c, r in zip(cells, ratios, strict=True))
-    return Finding(min(ratios) > 1.0, f"way up and down over the second half of the pass, against VQ’s: {told}")
+    ratios_text = ", ".join(f"{name(c)} {r:.2g}×" for c, r in zip(cells, ratios, strict=True))
+    return Finding(
+        min(ratios) > 1.0, f"movement up and down over the second half of the pass, against VQ’s: {ratios_text}"
+    )
 
 
 def la_no_better(evidence: Evidence, tolerances: Tolerances, suffix: str) -> Finding:
-    """LA ends no lower than the better of QLA and VQ, but for what counts as settled."""
+    """LA ends no lower than the better of QLA and VQ, but for what counts as steady."""
     cells = evidence.cells(large=True)
     if not cells:
         return _NO_SET
@@ -105,7 +107,7 @@ def la_no_better(evidence: Evidence, tolerances: Tolerances, suffix: str) -> Fin
         c: min(evidence.curve(c, "qla", suffix).end, evidence.curve(c, "vq").end) - evidence.curve(c, "la", suffix).end
         for c in cells
     }
-    better = [cell for cell, lead in leads.items() if lead > tolerances.settled]
+    better = [cell for cell, lead in leads.items() if lead > tolerances.steady]
     most = max(leads, key=lambda cell: leads[cell])
     measured = (
         f"LA ends lower than both by at most {percent(max(leads[most], 0.0))} of the possible gain; "
@@ -134,7 +136,7 @@ CLAIMS = (
         "gq-stuck",
         "section 3.4",
         "GQ soon comes to rest above the minimum",
-        "in all 6 cells GQ gains at most what counts as settled after the first tenth of the pass, and VQ is lower",
+        "in all 6 cells GQ gains at most what counts as steady after the first tenth of the pass, and VQ is lower",
         gq_gets_stuck,
     ),
     Claim(
@@ -156,8 +158,8 @@ CLAIMS = (
     Claim(
         "qla-rougher",
         "section 3.4",
-        "On the quasi 0–1 loss QLA’s way is rougher than VQ’s",
-        "over the second half of the pass QLA’s cost goes a longer way up and down than VQ’s, on both sets",
+        "On the quasi 0–1 loss QLA’s curve is rougher than VQ’s",
+        "over the second half of the pass QLA’s cost moves more, up and down, than VQ’s, on both sets",
         qla_rougher,
         laplace=True,
     ),
@@ -165,7 +167,7 @@ CLAIMS = (
         "la-no-better",
         "section 3.4",
         "LA reaches nothing that QLA and VQ do not",
-        "in no cell LA ends lower than both by more than what counts as settled",
+        "in no cell LA ends lower than both by more than what counts as steady",
         la_no_better,
         laplace=True,
     ),

@@ -1,7 +1,7 @@
 """What the paper says of computation times (sections 3.3, 3.4 and 4 of its text, table 1).
 
 Verdicts rest on the plain loops in NumPy, which is what the paper timed, with VQ by Newton as there. The times of
-the compiled loops and of the closed form are told beside them.
+the compiled loops and of the closed form are given beside them.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def orders(evidence: Evidence, tolerances: Tolerances, suffix: str) -> Finding:
 
 
 def drawback(evidence: Evidence, tolerances: Tolerances, suffix: str) -> Finding:
-    """VQ has no way that grows as slowly as d."""
+    """No computation of VQ grows as slowly as d."""
     slopes = evidence.closedform["slopes"]
     last = evidence.closedform["scaling"][-1]
     measured = (
@@ -154,9 +154,9 @@ def larger_batches(evidence: Evidence, tolerances: Tolerances, suffix: str) -> F
     sizes = evidence.closedform["batch_sizes"]
     newton = [s["newton"] / s["qla"] for s in sizes]
     closed = [s["vq"] / s["qla"] for s in sizes]
-    told = " / ".join(str(s["batch_size"]) for s in sizes)
+    listed = " / ".join(str(s["batch_size"]) for s in sizes)
     measured = (
-        f"with {told} rows Newton takes {' / '.join(f'{r:.2g}' for r in newton)} times as long as QLA, "
+        f"with {listed} rows Newton takes {' / '.join(f'{r:.2g}' for r in newton)} times as long as QLA, "
         f"the closed form {' / '.join(f'{r:.2g}' for r in closed)} times"
     )
     return Finding(bool(np.all(np.diff(newton) < 0.0)), measured)
@@ -209,7 +209,7 @@ CLAIMS = (
         "drawback",
         "section 4",
         "That VQ scales badly with the dimension is a drawback of the method",
-        f"no known way of computing VQ has an exponent of at most {_LINEAR:g}",
+        f"no known computation of VQ has an exponent of at most {_LINEAR:g}",
         drawback,
     ),
     Claim(

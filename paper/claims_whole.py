@@ -22,9 +22,9 @@ def vq_converges_best(evidence: Evidence, tolerances: Tolerances, suffix: str) -
     if not cells:
         return _NO_SET
     counts = _counts(evidence, tolerances, suffix)
-    told = ", ".join(f"{_TITLES[s]} {count}" for s, count in counts.items())
+    listed_counts = ", ".join(f"{_TITLES[s]} {count}" for s, count in counts.items())
     others = max(count for s, count in counts.items() if s != "vq")
-    return Finding(counts["vq"] > others, f"settled and close, of {len(cells)} cells: {told}")
+    return Finding(counts["vq"] > others, f"steady and close, of {len(cells)} cells: {listed_counts}")
 
 
 def laplace_smooth(evidence: Evidence, tolerances: Tolerances, suffix: str) -> Finding:
@@ -33,17 +33,17 @@ def laplace_smooth(evidence: Evidence, tolerances: Tolerances, suffix: str) -> F
     if not cells:
         return _NO_SET
     counts = _counts(evidence, tolerances, suffix, "logistic")
-    measured = f"settled and close, of {len(cells)} logistic cells: LA {counts['la']}, QLA {counts['qla']}"
+    measured = f"steady and close, of {len(cells)} logistic cells: LA {counts['la']}, QLA {counts['qla']}"
     return Finding(counts["la"] == counts["qla"] == len(cells), measured)
 
 
 def laplace_rough(evidence: Evidence, tolerances: Tolerances, suffix: str) -> Finding:
-    """LA and QLA fail to settle in some of the cells with kinks, more often than VQ does."""
+    """LA and QLA fail to become steady in some of the cells with kinks, more often than VQ does."""
     cells = evidence.cells("hinge quasi01")
     if not cells:
         return _NO_SET
-    restless = {s: sum(not evidence.curve(c, s, suffix).is_settled(tolerances) for c in cells) for s in _TITLES}
-    measured = f"unsettled, of {len(cells)} hinge and quasi 0–1 cells: " + ", ".join(
+    restless = {s: sum(not evidence.curve(c, s, suffix).is_steady(tolerances) for c in cells) for s in _TITLES}
+    measured = f"unsteady, of {len(cells)} hinge and quasi 0–1 cells: " + ", ".join(
         f"{_TITLES[s]} {restless[s]}" for s in ("la", "qla", "vq")
     )
     return Finding(min(restless["la"], restless["qla"]) > restless["vq"], measured)
@@ -55,7 +55,7 @@ def gq_mostly_fails(evidence: Evidence, tolerances: Tolerances, suffix: str) -> 
     if not cells:
         return _NO_SET
     done = _counts(evidence, tolerances, suffix)["gq"]
-    measured = f"GQ is unsettled or settles away from the minimum in {len(cells) - done} of {len(cells)} cells"
+    measured = f"GQ is unsteady or steady away from the minimum in {len(cells) - done} of {len(cells)} cells"
     return Finding(2 * done < len(cells), measured)
 
 
@@ -88,7 +88,7 @@ def dramatic_improvement(evidence: Evidence, tolerances: Tolerances, suffix: str
     if not cells:
         return _NO_SET
     counts = _counts(evidence, tolerances, suffix)
-    measured = f"settled and close, of {len(cells)} cells: GQ {counts['gq']}, VQ {counts['vq']}"
+    measured = f"steady and close, of {len(cells)} cells: GQ {counts['gq']}, VQ {counts['vq']}"
     return Finding(counts["vq"] >= 3 * counts["gq"] and counts["vq"] > 0, measured)
 
 
@@ -97,7 +97,7 @@ CLAIMS = (
         "vq-best",
         "Abstract",
         "EP converges best with VQ",
-        "VQ is settled and close in more of the 15 cells than any other scheme",
+        "VQ is steady and close in more of the 15 cells than any other scheme",
         vq_converges_best,
         laplace=True,
     ),
@@ -105,7 +105,7 @@ CLAIMS = (
         "laplace-smooth",
         "Abstract",
         "With smooth factors EP converges well with LA and QLA",
-        "LA and QLA are settled and close in all 5 logistic cells",
+        "LA and QLA are steady and close in all 5 logistic cells",
         laplace_smooth,
         laplace=True,
     ),
@@ -113,7 +113,7 @@ CLAIMS = (
         "laplace-rough",
         "Abstract, section 4",
         "With factors that have kinks LA and QLA tend to be unstable",
-        "LA and QLA are each unsettled in more of the 10 hinge and quasi 0–1 cells than VQ",
+        "LA and QLA are each unsteady in more of the 10 hinge and quasi 0–1 cells than VQ",
         laplace_rough,
         laplace=True,
     ),
@@ -121,7 +121,7 @@ CLAIMS = (
         "gq-most",
         "Abstract",
         "GQ is unstable or ends above the minimum in most experiments",
-        "GQ is settled and close in less than half of the 15 cells",
+        "GQ is steady and close in less than half of the 15 cells",
         gq_mostly_fails,
     ),
     Claim(
@@ -144,7 +144,7 @@ CLAIMS = (
         "dramatic",
         "section 4",
         "With the nodes of GQ, VQ does far better",
-        "VQ is settled and close in at least three times as many of the 15 cells as GQ",
+        "VQ is steady and close in at least three times as many of the 15 cells as GQ",
         dramatic_improvement,
     ),
 )

@@ -13,10 +13,11 @@ from cavity.factors import LinearFactor
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Logistic
 from cavity.schemes._protocol import Scheme
-from paper import timing
 from paper.curves import trace
 from paper.experiment import Drawing, Experiment, Json, Panel, Settings, Task
-from paper.problems import LOSS_TITLES, LOSSES, NEWTON, SCHEMES, TITLES, Problem, design
+from paper.timing import update_time
+from reference.problems import LOSS_TITLES, LOSSES, NEWTON, SCHEMES, TITLES, Problem, design
+from reference.timing import best_of
 
 # Newton's method visits so many mini-batches of a large set, and goes up to this dimension.
 _NEWTON_UPDATES = {"bank": 100, "census": 50}
@@ -74,7 +75,7 @@ def compare(data: str, loss: str, quick: bool) -> Json:
 def both_times(data: str, loss: str, quick: bool) -> Json:
     """Milliseconds an update by both solvers, over the first mini-batches."""
     problem, updates = Problem(data, loss, quick), 5 if quick else _TIMED_UPDATES
-    return {name: timing.update_time(problem, scheme, updates) for name, scheme in SOLVERS.items()}
+    return {name: update_time(problem, scheme, updates) for name, scheme in SOLVERS.items()}
 
 
 def one_update(d: int) -> Json:
@@ -90,7 +91,7 @@ def one_update(d: int) -> Json:
             answer[name] = None
             continue
         calls = max(1, 200 // d) if name == "newton" else 20
-        seconds, _ = timing.best_of(partial(_repeat, scheme, factor, prior, calls))
+        seconds, _ = best_of(partial(_repeat, scheme, factor, prior, calls))
         answer[name] = 1e3 * seconds / calls
     return answer
 
@@ -105,7 +106,7 @@ def overhead(data: str, batch_size: int, quick: bool) -> Json:
     problem = Problem(data, "logistic", quick)
     count = 4 if quick else 20
     schemes = {"qla": SCHEMES["qla"], "vq": SCHEMES["vq"], "newton": NEWTON}
-    times = {name: timing.update_time(problem, s, count, batch_size)["ms"] for name, s in schemes.items()}
+    times = {name: update_time(problem, s, count, batch_size)["ms"] for name, s in schemes.items()}
     return {"data": data, "batch_size": batch_size, **times}
 
 
@@ -184,7 +185,7 @@ def _times(results: Json, axes: Any) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("dimension d")
-    axes.set_ylabel("milliseconds an update")
+    axes.set_ylabel("milliseconds per update")
     axes.set_title("time of one update, 100 rows")
     axes.legend(handlelength=3.5)
 

@@ -11,11 +11,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from cavity.datasets import DataError
-from paper import machine, runner
+from paper import runner
 from paper.catalogue import EXPERIMENTS
 from paper.experiment import Settings
-from paper.problems import TITLES
 from paper.store import OutputError
+from reference import machine
+from reference.problems import TITLES
 
 app = typer.Typer(
     name="paper",
@@ -64,7 +65,7 @@ def reproduce(
     ] = False,
     redraw: Annotated[
         bool,
-        typer.Option("--redraw", help="Compute nothing: draw figures and page anew from the numbers in the folder."),
+        typer.Option("--redraw", help="Compute nothing: draw figures and page again from the numbers in the folder."),
     ] = False,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Worker processes; by default one a core.")] = None,
 ) -> None:

@@ -14,7 +14,7 @@ import cavity
 from cavity.ep.factorised import Update
 from cavity.factors import LinearBatches
 from cavity.schemes._protocol import Scheme
-from paper.problems import PRIOR_VARIANCE, SCHEMES, Problem
+from reference.problems import PRIOR_VARIANCE, SCHEMES, Problem
 
 FloatArray = NDArray[np.float64]
 
@@ -90,7 +90,7 @@ def fit(
 ) -> cavity.Result:
     """Run the paper's settings: prior variance 25, beta 1, precisions raised to the floor of its program.
 
-    How it ended is in the result, and the report tells of it: nobody needs to be warned.
+    The status is in the result and in the report, so that there is no warning.
     """
     sites: Literal["own", "none"] = "none" if problem.is_large else "own"
     with warnings.catch_warnings():

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from paper.experiment import Json
 from paper.minima import lookup
-from paper.problems import LARGE, SMALL
+from reference.problems import LARGE, SMALL
 
 FloatArray = NDArray[np.float64]
 Cell = tuple[str, str]
@@ -18,23 +18,23 @@ Cell = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Tolerances:
-    """Where "settled" and "close" end, in shares of the possible gain: cost at the prior mean less the minimum.
+    """Where "steady" and "close" end, in shares of the possible gain: cost at the prior mean less the minimum.
 
     Parameters
     ----------
-    settled
+    steady
         Most that the cost may still move, from lowest to highest, over the last two loops, or over the last tenth
         of a single pass.
     close
         Most that the last cost may lie above the minimum.
     """
 
-    settled: float = 0.03
+    steady: float = 0.03
     close: float = 0.05
 
     def scaled(self, by: float) -> Tolerances:
         """Make all of them stricter or laxer by a factor."""
-        return Tolerances(by * self.settled, by * self.close)
+        return Tolerances(by * self.steady, by * self.close)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Curve:
 
     @property
     def level(self) -> float:
-        """Median share missed over the tail: where an unsettled curve hovers."""
+        """Median share missed over the tail: where an unsteady curve hovers."""
         return float(np.median(self.tail))
 
     @property
@@ -69,7 +69,7 @@ class Curve:
 
     @property
     def roughness(self) -> float:
-        """Way up and down over the second half, added up; infinite if a cost is no number."""
+        """Movement up and down over the second half, added up; infinite if a cost is no number."""
         half = self.missed[len(self.missed) // 2 :]
         return float(np.sum(np.abs(np.diff(half)))) if np.all(np.isfinite(half)) else float("inf")
 
@@ -82,17 +82,17 @@ class Curve:
         """How much was still gained after a share of the updates."""
         return float(self.missed[int(since * len(self.missed))] - self.missed[-1])
 
-    def is_settled(self, tolerances: Tolerances) -> bool:
+    def is_steady(self, tolerances: Tolerances) -> bool:
         """Whether it no longer moves."""
-        return self.movement <= tolerances.settled
+        return self.movement <= tolerances.steady
 
     def is_close(self, tolerances: Tolerances) -> bool:
         """Whether it ended near the minimum."""
         return self.end <= tolerances.close
 
     def converged(self, tolerances: Tolerances) -> bool:
-        """Settled, and close."""
-        return self.is_settled(tolerances) and self.is_close(tolerances)
+        """Steady, and close."""
+        return self.is_steady(tolerances) and self.is_close(tolerances)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cavity._version import __version__
-from paper.problems import LARGE, SMALL, TITLES
+from reference.problems import LARGE, SMALL, TITLES
 
 Json = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from paper.experiment import Drawing, Experiment, Json, Panel, Settings, Task
-from paper.problems import LOSS_TITLES, LOSSES, ZeroOne
+from reference.problems import LOSS_TITLES, LOSSES, ZeroOne
 
 _STYLES: dict[str, dict[str, Any]] = {
     "logistic": {"color": "#0072B2", "linestyle": "-"},

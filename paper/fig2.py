@@ -8,14 +8,14 @@ from typing import Any
 from paper import panels
 from paper.curves import cells, traced
 from paper.experiment import Drawing, Experiment, Json, Settings, Task
-from paper.problems import LOSSES, PAPER_SCHEMES, SCHEMES
+from reference.problems import LOSSES, PAPER_SCHEMES, SCHEMES
 
 
 def keys(settings: Settings) -> list[tuple[str, str, str]]:
-    """All curves: the figure's, and those of the 0-1 loss, which the paper tells of and does not show."""
+    """All curves: the figure's, and those of the 0-1 loss, which the paper describes and does not show."""
     drawn = [(data, loss, variant) for data in settings.small for loss in LOSSES for variant in SCHEMES]
-    told = [(data, "zero_one", variant) for data in settings.small for variant in PAPER_SCHEMES]
-    return drawn + told
+    described = [(data, "zero_one", variant) for data in settings.small for variant in PAPER_SCHEMES]
+    return drawn + described
 
 
 def tasks(settings: Settings) -> list[Task]:

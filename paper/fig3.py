@@ -8,7 +8,7 @@ from typing import Any
 from paper import panels
 from paper.curves import cells, traced
 from paper.experiment import Drawing, Experiment, Json, Settings, Task
-from paper.problems import LOSSES, SCHEMES
+from reference.problems import LOSSES, SCHEMES
 
 
 def keys(settings: Settings) -> list[tuple[str, str, str]]:

@@ -11,17 +11,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from paper import quasi01, solvers
+from paper import quasi01
 from paper.curves import fit
 from paper.experiment import Experiment, Json, Settings, Task
-from paper.problems import LARGE, LOSSES, PRIOR_VARIANCE, QUASI01, SCHEMES, SMALL, Problem, design
+from reference import solvers
+from reference.problems import LARGE, LOSSES, PRIOR_VARIANCE, QUASI01, SCHEMES, SMALL, Problem, design
 
 FloatArray = NDArray[np.float64]
 Found = tuple[FloatArray, float | None]
 
-_SEEDS, _HOPS = 2, 40
-_LOOSE = 1e-4
-# The lowest quasi 0-1 points that `tools/search_quasi01.py` has met: further starts, priced anew by every run.
+_SEEDS, _HOPS = 2, 40  # searches per small set, and how often each shakes its best point
+_DESCENT_TOL = 1e-4  # share of the cost that a program must gain on a large set
+# The lowest quasi 0-1 points that `tools/search_quasi01.py` has found: further starts.
 _KNOWN_POINTS = "known_points.json"
 
 
@@ -76,7 +77,7 @@ def _powell(problem: Problem, A: FloatArray, seed: int) -> Found:
 
 def _descent(problem: Problem, A: FloatArray, seed: int) -> Found:
     rounds = 2 if problem.quick else 25
-    return quasi01.descend(QUASI01, A, PRIOR_VARIANCE, known_point(problem.data), _LOOSE, rounds), None
+    return quasi01.descend(QUASI01, A, PRIOR_VARIANCE, known_point(problem.data), _DESCENT_TOL, rounds), None
 
 
 def _search(problem: Problem, A: FloatArray, seed: int) -> Found:
@@ -92,7 +93,7 @@ def _search(problem: Problem, A: FloatArray, seed: int) -> Found:
 
 
 class Method(NamedTuple):
-    """A way to a minimum, and its name for people."""
+    """A method to find a minimum, and its title."""
 
     title: str
     run: Callable[[Problem, FloatArray, int], Found]

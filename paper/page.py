@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from paper import canvas, views
 from paper.experiment import Drawing, Json
-from paper.problems import TITLES
+from reference.problems import TITLES
 
 
 def render(records: Mapping[str, Json], drawings: Mapping[str, Drawing]) -> str:

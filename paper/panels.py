@@ -10,9 +10,9 @@ import numpy as np
 
 from paper.experiment import Drawing, Json, Panel
 from paper.minima import lookup
-from paper.problems import LOSS_TITLES, SCHEME_TITLES, SCHEMES, TITLES
+from reference.problems import LOSS_TITLES, SCHEME_TITLES, SCHEMES, TITLES
 
-# Colours of Okabe and Ito; every line also has its own dashes and marker, so that it can be told in grey.
+# Colours of Okabe and Ito; every line also has its own dashes and marker, so that it can be distinguished in grey.
 STYLES: dict[str, dict[str, Any]] = {
     "la": {"color": "#D55E00", "linestyle": (0, (6, 1.5)), "marker": "s"},
     "qla": {"color": "#CC79A7", "linestyle": (0, (3, 1, 1, 1)), "marker": "^"},
@@ -30,7 +30,7 @@ _CAP = 1.6
 
 
 def grid(results: Json, minima: Json) -> Drawing:
-    """Lay out one panel a cell, a row a data set."""
+    """Lay out one panel per cell, one row per data set."""
     known = lookup(minima)
     rows: dict[str, list[Panel]] = {}
     for cell in results["cells"]:

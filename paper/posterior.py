@@ -1,4 +1,4 @@
-"""Posteriors on ordinary data, columns of unit variance: how far each way of fitting lies from the truth."""
+"""Posteriors on ordinary data, columns of unit variance: how far each method of fitting lies from the truth."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from paper.posterior_fits import (
     distance_of_means,
     ratios_of_deviations,
 )
-from paper.problems import LOSSES, PAPER_SCHEMES, TITLES
+from reference.problems import LOSSES, PAPER_SCHEMES, TITLES
 
 # The set and the loss of which every coefficient is shown, if the set is among those taken.
 _SHOWN, _SHOWN_LOSS = "breast_cancer", "logistic"
@@ -47,7 +47,7 @@ def tasks(settings: Settings) -> list[Task]:
 
 
 def compare(data: str, loss: str, quick: bool, with_paper: bool) -> Json:
-    """Fit a small cell in all ways, those of the paper if asked for, and measure them against sampling."""
+    """Fit a small cell by all methods, those of the paper if asked for, and measure them against sampling."""
     case = Case(data, loss, quick=quick)
     drawn = by_sampling(case, *(_SAMPLING_QUICK if quick else _SAMPLING))
     fits = {name: as_in_the_paper(case, name) for name in PAPER_SCHEMES if with_paper}
@@ -98,7 +98,7 @@ def _losses(settings: Settings) -> tuple[str, ...]:
 
 
 def draw(results: Json, needed: Mapping[str, Json]) -> Drawing:
-    """One panel per way of fitting, sampling behind it; then both measures over all cells."""
+    """One panel per method of fitting, sampling behind it; then both measures over all cells."""
     shown = results["shown"]
     if shown is None:
         return Drawing([], (4.1, 3.0))
@@ -117,16 +117,16 @@ def draw(results: Json, needed: Mapping[str, Json]) -> Drawing:
 def _alt(shown: Json, name: str) -> str:
     return (
         f"Coefficients of {TITLES[shown['data']]}, {shown['loss']} loss, by {posterior_panels.NAMES[name]}, sampling "
-        f"behind them: {posterior_panels.told(shown['fits'][name])}."
+        f"behind them: {posterior_panels.outcome(shown['fits'][name])}."
     )
 
 
 def _alt_cells(results: Json, measure: str) -> str:
-    told = []
+    ranges = []
     for name in posterior_panels.COMPARED:
         values = np.array([cell["fits"][name][measure] for cell in results["cells"]])
-        told.append(f"{posterior_panels.NAMES[name]} from {np.min(values):.2g} to {np.max(values):.2g}")
-    return f"{posterior_panels.MEASURES[measure]} in {len(results['cells'])} cells: {'; '.join(told)}."
+        ranges.append(f"{posterior_panels.NAMES[name]} from {np.min(values):.2g} to {np.max(values):.2g}")
+    return f"{posterior_panels.MEASURES[measure]} in {len(results['cells'])} cells: {'; '.join(ranges)}."
 
 
 EXPERIMENT = Experiment("posterior", "posteriors on columns of unit variance", tasks, gather, draw=draw)

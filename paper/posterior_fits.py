@@ -1,4 +1,4 @@
-"""One posterior in many ways: by the classifier, as a product of Gaussians, as the paper had it, and by sampling.
+"""One posterior by several methods: by the classifier, as a product of Gaussians, as the paper had it, and by sampling.
 
 All of them see the same matrix, the constant column included, and the same prior, so that they can be compared.
 """
@@ -18,8 +18,8 @@ import cavity
 from cavity import datasets
 from cavity.factors import LinearBatches
 from cavity.gaussians.factorial import FactorialGaussian
-from paper import mcmc
-from paper.problems import LARGE, LOSS_TITLES, LOSSES, PRIOR_VARIANCE, QUICK_ROWS, TITLES
+from reference import mcmc
+from reference.problems import LARGE, LOSS_TITLES, LOSSES, PRIOR_VARIANCE, QUICK_ROWS, TITLES
 
 FloatArray = NDArray[np.float64]
 
@@ -41,7 +41,7 @@ class Marginals(Protocol):
 
 
 class Fit(NamedTuple):
-    """What a way of fitting came to, in the columns of the problem."""
+    """Result of a method of fitting, in the columns of the problem."""
 
     mean: FloatArray
     std: FloatArray
@@ -110,7 +110,7 @@ def ratios_of_deviations(ours: Marginals, reference: Marginals) -> tuple[float, 
 
 
 def by_estimator(case: Case, **options: Any) -> Fit:
-    """Fit `EPClassifier`, with options of its own; that it did not converge is told by the status alone.
+    """Fit `EPClassifier`, with options of its own; that it did not converge is in the status alone.
 
     The constant is a column of the matrix, with the prior of all others, and no intercept is added.
     """
@@ -129,7 +129,7 @@ def as_a_product(case: Case) -> Fit:
 
 
 def as_in_the_paper(case: Case, scheme: str) -> Fit:
-    """Run a scheme from the prior, sites floored and nothing guarded; the status tells."""
+    """Run a scheme from the prior, sites floored and nothing guarded; the outcome is in the status."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         result = cavity.fit(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from paper.experiment import Json
-from paper.problems import LOSS_TITLES, TITLES
+from reference.problems import LOSS_TITLES, TITLES
 
 NAMES = {
     "la": "LA, as in the paper",
@@ -27,7 +27,7 @@ _STYLES: dict[str, dict[str, Any]] = {
     "product": {"color": "#A65E00", "marker": "v"},
     "blocks": {"color": "#0072B2", "marker": "o"},
 }
-# Intervals are so many standard deviations either way.
+# Intervals are so many standard deviations to either side.
 _WIDTH = 2.0
 # Room above and below the sampled intervals, as a share of all they span.
 _ROOM = 0.45
@@ -59,7 +59,7 @@ def coefficients(shown: Json, name: str, axes: Any) -> None:
     axes.set_xlabel("coefficients, in the order of the sampled means")
     axes.set_ylabel("mean ± 2 s.d.")
     axes.set_title(NAMES[name])
-    note = told(fit)
+    note = outcome(fit)
     if not np.all(is_inside):
         most = np.nanmax(np.abs(ours[~is_inside]), initial=0.0)
         note += f"\n{np.count_nonzero(~is_inside)} of {mean.size} means outside, to {_size(most)}"
@@ -97,7 +97,7 @@ def ratios(results: Json, axes: Any) -> None:
     _name_cells(cells, "ratios", axes)
 
 
-def told(fit: Json) -> str:
+def outcome(fit: Json) -> str:
     """Both measures of a fit in words."""
     distance, (low, high) = fit["distance"], fit["ratios"]
     if distance is None or low is None or high is None:

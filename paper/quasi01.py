@@ -16,18 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.losses import QuasiZeroOne
-from paper.solvers import cost, hinge_program
+from reference.solvers import cost, hinge_program
 
 FloatArray = NDArray[np.float64]
 
-_ROUNDS = 25
-_FLAT = 1e-14
-# How much worse a place may be, as a share of the best, to go on from it.
-_TOLERATED = 0.01
+_PROGRAMS = 25  # quadratic programs per descent
+_FLAT = 1e-14  # slope of a row along a direction, relative to the direction's size, that counts as zero
+_TOLERATED = 0.01  # excess of a point over the best, as a share of it, from which the search goes on
 
 
 def descend(
-    loss: QuasiZeroOne, A: FloatArray, variance: float, point: FloatArray, tol: float = 1e-7, rounds: int = _ROUNDS
+    loss: QuasiZeroOne,
+    A: FloatArray,
+    variance: float,
+    point: FloatArray,
+    tol: float = 1e-7,
+    rounds: int = _PROGRAMS,
 ) -> FloatArray:
     """Repeat the quadratic program (the convex-concave procedure) while it goes down by a share ``tol``."""
     e = loss.epsilon

@@ -8,25 +8,26 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
-from paper import canvas, machine, page, store
+from paper import canvas, page, store
 from paper.catalogue import EXPERIMENTS
 from paper.experiment import Experiment, Json, Settings
 from paper.pool import answers, answers_alone, workers
+from reference import machine
 
 Records = dict[str, Json]
 
 
 class Progress(Protocol):
-    """What is told of a run while it works."""
+    """What is shown of a run while it works."""
 
     def begin(self, name: str, summary: str, total: int) -> None:
         """Announce an experiment and the number of its tasks."""
 
     def advance(self, name: str) -> None:
-        """Tell that one more of its tasks is done."""
+        """Show that one more of its tasks is done."""
 
     def finish(self, name: str, note: str) -> None:
-        """Tell that an experiment is done, and how."""
+        """Show that an experiment is done, and how."""
 
 
 class UnknownNameError(ValueError):
@@ -53,7 +54,7 @@ def reproduce(
     settings
         What the results depend on.
     progress
-        Who is told.
+        What shows the progress.
     resume
         Keep finished experiments made with the same settings. Those that are merely needed are always kept.
     jobs
@@ -70,7 +71,7 @@ def reproduce(
     records: Records = {}
     for name in wanted:
         record = store.read(folder, name)
-        # What has no tasks only reads the others, and is made anew from them.
+        # What has no tasks only reads the others, and is made again from them.
         may_stay = (resume or name not in named) and EXPERIMENTS[name].tasks(settings)
         if record is not None and may_stay and store.is_made_with(record, settings):
             records[name] = record

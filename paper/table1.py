@@ -7,8 +7,8 @@ from typing import Any
 
 from paper.curves import fit
 from paper.experiment import Experiment, Json, Settings, Task
-from paper.problems import LOSSES, PAPER_SCHEMES, SCHEMES, Problem, design
 from paper.timing import update_time
+from reference.problems import LOSSES, PAPER_SCHEMES, SCHEMES, Problem, design
 
 # Milliseconds for LA, QLA, GQ and VQ, as printed in the paper.
 PAPER_MS: dict[tuple[str, str], tuple[float, float, float, float]] = {

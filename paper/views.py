@@ -11,7 +11,7 @@ from paper.experiment import Json
 from paper.minima import METHODS, lookup
 from paper.panels import LABELS, STYLES, WIDTHS
 from paper.posterior_panels import NAMES
-from paper.problems import LOSS_TITLES, PAPER_SCHEMES, TITLES
+from reference.problems import LOSS_TITLES, PAPER_SCHEMES, TITLES
 
 Results = Mapping[str, Json]
 
@@ -30,29 +30,29 @@ def counts(results: Results) -> dict[str, int]:
 
 
 def findings(results: Results) -> list[str]:
-    """Tell the main results in plain words, each with its number, as far as the numbers are there."""
-    told = []
+    """List the main results in plain words, each with its number, as far as the numbers are there."""
+    findings = []
     claims = {c["key"]: c for g in results.get("claims", {"groups": []})["groups"] for c in g["claims"]}
     if "vq-best" in claims:
-        told.append(
+        findings.append(
             f"Which scheme comes to rest near the minimum? {_sentence(claims['vq-best']['measured'])} With the slope "
             f"of the loss in place of its curvature: {claims['vq-best']['measured_slope']}."
         )
     if "laplace-hinge" in claims:
-        told.append(
+        findings.append(
             f"That LA and QLA converge well on the hinge loss {_plain(claims['laplace-hinge']['verdict'])}. With the "
             f"true second derivative: {claims['laplace-hinge']['measured']}. With the slope in its place, as in the "
             f"paper’s program: {claims['laplace-hinge']['measured_slope']}."
         )
     if "closedform" in results:
         slopes = results["closedform"]["slopes"]
-        told.append(
+        findings.append(
             "Variational quadrature needs no iteration: its minimiser has a closed form, whose time grows as d to the "
             f"power {slopes['closed']:.1f}, where that of Newton’s method grows as d to the power "
             f"{slopes['newton']:.1f}. On the paper’s data {_agreement(results['closedform'])}."
         )
     if results.get("posterior", {}).get("cells"):
-        told.append(_posterior_finding(results["posterior"]))
+        findings.append(_posterior_finding(results["posterior"]))
     if "minima" in results:
         short = [
             (cell["paper"]["cost"] / cell["best"]["cost"] - 1.0, cell)
@@ -61,7 +61,7 @@ def findings(results: Results) -> list[str]:
         ]
         if short:
             worst, cell = max(short, key=lambda pair: pair[0])
-            told.append(
+            findings.append(
                 f"The minima that the paper compares with are not always minima: Powell’s method stops up to "
                 f"{percent(worst)} above the best cost known ({TITLES[cell['data']]}, {LOSS_TITLES[cell['loss']]}: "
                 f"{number(cell['paper']['cost'])} against {number(cell['best']['cost'])}). Hinge minima here come with "
@@ -69,17 +69,17 @@ def findings(results: Results) -> list[str]:
             )
     if "table1" in results:
         speed = [r["paper"][s] / r["here"][s]["ms"] for r in results["table1"]["rows"] for s in PAPER_SCHEMES]
-        told.append(
+        findings.append(
             f"An update takes {min(speed):,.0f} to {max(speed):,.0f} times less time here than the paper reports for "
             "its own program and machine."
         )
-    return told
+    return findings
 
 
 def _posterior_finding(results: Json) -> str:
-    """Tell how near the classifier and a product of Gaussians come, in the worst coefficient."""
+    """Say how near the classifier and a product of Gaussians come, in the worst coefficient."""
 
-    def told(name: str) -> str:
+    def described(name: str) -> str:
         fits = [cell["fits"][name] for cell in results["cells"]]
         distance, ratios = max(fit["distance"] for fit in fits), [fit["ratios"] for fit in fits]
         low, high = min(r[0] for r in ratios), max(r[1] for r in ratios)
@@ -87,7 +87,7 @@ def _posterior_finding(results: Json) -> str:
 
     return (
         "On columns of unit variance, no posterior mean of EPClassifier lies further from that of sampling than "
-        f"{told('blocks')} as large; of a product of Gaussians {told('product')}."
+        f"{described('blocks')} as large; of a product of Gaussians {described('product')}."
     )
 
 
@@ -175,7 +175,7 @@ def case_title(cell: Json) -> str:
 
 
 def posterior_groups(results: Json) -> list[Json]:
-    """One group for every small cell, a row for every way of fitting."""
+    """One group for every small cell, one row per method of fitting."""
     return [
         {
             "title": f"{TITLES[cell['data']]}, {LOSS_TITLES[cell['loss']]}",
@@ -201,7 +201,7 @@ def large_rows(results: Json) -> list[Json]:
 
 def _posterior_row(name: str, fit: Json) -> Json:
     return {
-        "way": NAMES[name],
+        "method": NAMES[name],
         "cost": number(fit["cost"]),
         "loops": fit["loops"],
         "status": "" if fit["status"] == "CONVERGED" else fit["status"].replace("_", " ").lower(),
@@ -238,12 +238,12 @@ def _dashes(linestyle: Any, width: float) -> str:
 def _agreement(results: Json) -> str:
     """Say where both solvers give one curve, and how far apart the others get."""
     apart = [cell for cell in results["cells"] if cell["difference"] > _SAME]
-    told = f"the two give the same cost curve in {len(results['cells']) - len(apart)} of {len(results['cells'])} cells"
+    text = f"the two give the same cost curve in {len(results['cells']) - len(apart)} of {len(results['cells'])} cells"
     if apart:
         names = " and ".join(f"{TITLES[c['data']]} {LOSS_TITLES[c['loss']]}" for c in apart)
         worst, last = max(c["difference"] for c in apart), max(c["last_difference"] for c in apart)
-        told += f"; on {names} they part by up to {percent(worst)} on the way and {percent(last)} at the end"
-    return told
+        text += f"; on {names} they part by up to {percent(worst)} on the curve and {percent(last)} at the end"
+    return text
 
 
 def _plain(verdict: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy import sparse
 
-from cavity import CostFactor, FactorialGaussian, LinearFactor, losses
+from cavity import CostFactor, FactorialGaussian, losses
 from cavity.ep.factorised import prior_cost
 from cavity.ep.result import Refusal, Result, Status
 from cavity.schemes import NAMES
@@ -231,7 +231,11 @@ priors = st.builds(
 )
 
 
-def options(sites: tuple[str, ...] = SITES, starts: tuple[Any, ...] = (None, "mode", "sites")) -> Any:
+def options(
+    sites: tuple[str, ...] = SITES,
+    starts: tuple[Any, ...] = (None, "mode", "sites"),
+    schemes: tuple[str, ...] = tuple(NAMES),
+) -> Any:
     """Draw options of `cavity.fit`, as a dictionary; ``start`` may be a word for sites still to be made."""
 
     def together(sites: str, loops: int, start: Any, **others: Any) -> dict[str, Any]:
@@ -242,7 +246,7 @@ def options(sites: tuple[str, ...] = SITES, starts: tuple[Any, ...] = (None, "mo
     return st.builds(
         together,
         sites=st.sampled_from(sites),
-        scheme=st.sampled_from(tuple(NAMES)),
+        scheme=st.sampled_from(schemes),
         loops=st.integers(1, 4),
         start=st.sampled_from(starts),
         beta=st.sampled_from((1.0, 1.0, 1e-6, 1e-3, 30.0, 1e6, (0.1, 1.0, 10.0), (1e6, 1.0))),
@@ -264,11 +268,6 @@ def some_losses(kinds: tuple[Any, ...] = SHIPPED + OWN) -> st.SearchStrategy[Any
     return st.builds(scaled, st.sampled_from(kinds), st.sampled_from((1.0, 1.0, 1e-3, 1e3)))
 
 
-def linear_factors(data: Data, loss: Any, batch: int) -> Any:
-    """Mini-batches of the data."""
-    return LinearFactor.batches(loss, data.matrix(), data.targets(loss.targets), batch, data.weights())
-
-
 # Black boxes: what a cost may do, as functions of points ``(n, d)`` and a centre.
 
 COSTS = {
@@ -285,7 +284,6 @@ COSTS = {
     "falling": lambda t, c: -np.exp(np.sum(t - c, axis=1)),
     "pole": lambda t, c: np.log(np.sum((t - c) ** 2, axis=1)),
 }
-UNBOUNDED = ("sliding", "hill", "falling", "pole")
 
 
 class Box:
@@ -307,7 +305,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Boxes:
-    """A list of black boxes, made from a seed; those that are faulty are built anew for every run."""
+    """A list of black boxes, made from a seed; those that are faulty are built again for every run."""
 
     kinds: tuple[str, ...]
     dim: int
@@ -366,7 +364,7 @@ def check_result(result: Result, factors: Any, prior: FactorialGaussian, given: 
     assert np.all(result.variance > 0.0)
     assert str(result)
     check_sites(result, factors, prior, given["sites"])
-    # The books.
+    # Counts of the trace.
     assert 1 <= len(trace.changes) == len(trace.betas) <= loops
     assert trace.updates == len(factors) * len(trace.changes)
     of_factors = sum(count for (factor, _), count in trace.refusals.items() if factor >= 0)

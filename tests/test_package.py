@@ -42,10 +42,10 @@ def test_a_warning_loads_scikit_learn_when_it_is_due():
         "factor = cavity.CostFactor(lambda t: float(t @ t), dim=1)\n"
         "prior = cavity.FactorialGaussian.from_moments(np.zeros(1), 1.0)\n"
         "assert cavity.fit([factor], prior).status.is_success and 'sklearn' not in sys.modules\n"
-        "with warnings.catch_warnings(record=True) as told:\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
         "    cavity.fit([factor], prior, loops=1)\n"
         "from sklearn.exceptions import ConvergenceWarning\n"
-        "print([w.category is ConvergenceWarning for w in told])"
+        "print([w.category is ConvergenceWarning for w in caught])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "[True]\n", done.stderr

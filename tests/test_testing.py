@@ -1,4 +1,4 @@
-"""The conformance checks find what is wrong, and say how to mend it."""
+"""The conformance checks find what is wrong, and say how to fix it."""
 
 import warnings
 from dataclasses import dataclass, field

@@ -27,7 +27,7 @@ CORES = {
     "Haswell": {"avx2", "fma"},
     "SkylakeX": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
 }
-# OpenBLAS has one name for its oldest kernels when asked what it uses, and another when told to use them.
+# OpenBLAS has one name for its oldest kernels when asked what it uses, and another when asked to use them.
 CALLED = {"Prescott": "Katmai"}
 ARCHITECTURES = (
     "import numpy, scipy.linalg, threadpoolctl; "

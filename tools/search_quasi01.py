@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from cavity import datasets
-from paper import minima, quasi01, solvers
-from paper.problems import PRIOR_VARIANCE, QUASI01
+from paper import minima, quasi01
+from reference import solvers
+from reference.problems import PRIOR_VARIANCE, QUASI01
 
 KNOWN = Path(minima.__file__).with_name("known_points.json")
 

@@ -22,7 +22,7 @@ from cavity.schemes import NAMES as SCHEMES
 
 SCALINGS = ("norm", "unit variance", "raw", "wild")
 LOSSES = ("logistic", "hinge", "quasi01")
-# Rows seen of a large set: enough to tell the choices apart.
+# Rows seen of a large set: enough to distinguish the choices.
 MOST_ROWS = 6000
 PRIOR_VARIANCE = 25.0
 # Loops of a product of Gaussians, and of the reference.

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.bars import markdown
 from benchmarks.robustness.study import CHOICES, COLUMNS, LOSSES, SCALINGS, Outcome
-from benchmarks.timing import markdown
 
 RESULTS = Path(__file__).with_name("results.csv.bz2")
 

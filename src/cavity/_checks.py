@@ -13,10 +13,8 @@ from typing import Any, TypeVar
 
 Choice = TypeVar("Choice", bound=str)
 
-# Characters of a value that a message shows at most.
-_SHOWN = 100
 _SHORTENED = Repr()
-_SHORTENED.maxstring = _SHORTENED.maxother = _SHORTENED.maxlong = _SHOWN
+_SHORTENED.maxstring = _SHORTENED.maxother = _SHORTENED.maxlong = 100  # characters of a value in a message
 
 
 def whole_number(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:

@@ -55,7 +55,7 @@ class Cyclic:
 
 @dataclass(frozen=True, slots=True)
 class Shuffled:
-    """All factors in a random order, drawn anew every loop, the same for the same seed.
+    """All factors in a random order, drawn again in every loop, the same for the same seed.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """One inverse temperature a loop; the last one holds from then on.
+    """One inverse temperature per loop; the last one holds from then on.
 
     Examples
     --------
@@ -106,7 +106,7 @@ class Steps:
         given: Any = self.values
         values = tuple(given) if np.iterable(given) and not isinstance(given, str) else ()
         if not values:
-            raise ValueError(f"beta must be a number, one number a loop, or a schedule, got {shown(given)}")
+            raise ValueError(f"beta must be a number, one number per loop, or a schedule, got {shown(given)}")
         object.__setattr__(self, "values", tuple(positive_number("beta", value) for value in values))
 
     def beta(self, loop: int) -> float:
@@ -140,51 +140,47 @@ class Annealing:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedOrder:
-    """An order of the user's own, whose every answer is checked: an index out of range must not reach compiled code."""
+class _CheckedOrder:
+    """A user's order, whose every answer is checked: an index out of range must not reach compiled code."""
 
     order: Order
 
     def visits(self, count: int, loop: int) -> IndexArray:
-        """Ask the order."""
         return _checked_visits(self.order.visits(count, loop), count)
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedTemperature:
-    """A temperature of the user's own, whose every answer is checked."""
+class _CheckedTemperature:
+    """A user's temperature, whose every answer is checked."""
 
     temperature: Temperature
 
     def beta(self, loop: int) -> float:
-        """Ask the temperature."""
         return positive_number("beta", self.temperature.beta(loop))
 
 
 def resolve_order(order: str | Order | ArrayLike, seed: int = 0) -> Order:
     """Turn ``"cyclic"``, ``"shuffled"`` or indices into an order."""
-    if isinstance(order, str):
-        named: dict[str, Order] = {"cyclic": Cyclic(), "shuffled": Shuffled(seed)}
-        if order not in named:
-            raise ValueError(f"order must be 'cyclic', 'shuffled', indices or an order object, got {order!r}")
+    named: dict[str, Order] = {"cyclic": Cyclic(), "shuffled": Shuffled(seed)}
+    if isinstance(order, str) and order in named:
         return named[order]
-    if isinstance(order, Cyclic | Shuffled | Given | CheckedOrder):
+    if isinstance(order, Cyclic | Shuffled | Given | _CheckedOrder):
         return order
     if isinstance(order, Order):
-        return CheckedOrder(order)
-    if not np.iterable(order):
+        return _CheckedOrder(order)
+    if isinstance(order, str) or not np.iterable(order):
         raise ValueError(f"order must be 'cyclic', 'shuffled', indices or an order object, got {shown(order)}")
     return Given(tuple(_array(order).tolist()))
 
 
 def resolve_beta(beta: float | Sequence[float] | Temperature) -> Temperature:
-    """Turn a number or one number a loop into a schedule."""
+    """Turn a number or one number per loop into a schedule."""
     if is_number(beta):
         return Steps((beta,))  # type: ignore[arg-type]
-    if isinstance(beta, Steps | Annealing | CheckedTemperature):
+    if isinstance(beta, Steps | Annealing | _CheckedTemperature):
         return beta
     if isinstance(beta, Temperature):
-        return CheckedTemperature(beta)
+        return _CheckedTemperature(beta)
     return Steps(beta)  # type: ignore[arg-type]
 
 

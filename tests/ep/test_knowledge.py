@@ -60,8 +60,8 @@ def test_a_posterior_is_prior_times_sites(form):
     assert_posterior(posterior, G, h, c)
     rows = np.random.default_rng(1).normal(size=(4, 3))
     spread = np.sum(rows @ posterior.covariance * rows, axis=1)
-    np.testing.assert_allclose(posterior.spread_along(rows), spread, rtol=1e-9)
-    np.testing.assert_allclose(posterior.spread_along(sparse.csr_array(rows)), spread, rtol=1e-9)
+    np.testing.assert_allclose(posterior.predictor_variance(rows), spread, rtol=1e-9)
+    np.testing.assert_allclose(posterior.predictor_variance(sparse.csr_array(rows)), spread, rtol=1e-9)
     np.testing.assert_allclose(posterior.draws(np.zeros((1, 3)))[0], posterior.mean)
 
 

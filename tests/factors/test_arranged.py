@@ -7,7 +7,8 @@ import pytest
 from scipy import sparse
 
 from cavity.factors import arranged as module
-from cavity.factors.arranged import Rows, dense_rows
+from cavity.factors.arranged import Rows
+from cavity.factors.rows import dense_rows
 
 STORAGES = {
     "dense": np.asarray,
@@ -55,7 +56,7 @@ def test_repeated_rows_are_weights():
     assert wanted.shape == (len(np.unique(np.column_stack([X, t.T])[kept], axis=0)), 5)
 
 
-def test_no_two_of_the_distinct_rows_are_equal_and_none_is_lost():
+def test_no_two_of_the_distinct_rows_are_equal_and_none_is_missing():
     X, t, _ = data()
     rows = Rows.arrange(X, t, None, False)
     block, targets, weights = content(rows)

@@ -267,7 +267,7 @@ def test_bad_arguments_are_refused(kwargs, message):
             {"cost_function": np.abs},
             r"one number for a point, got shape \(3,\); sum over its parts, or pass vectorized",
         ),
-        ({"cost_function": np.sum, "vectorized": True}, r"one number a point, shape \(1,\), got \(\)"),
+        ({"cost_function": np.sum, "vectorized": True}, r"one number per point, shape \(1,\), got \(\)"),
         ({"gradient": lambda t: t[:2]}, r"gradient must return shape \(3,\), got \(2,\)"),
         ({"curvature": lambda t: 1.0}, r"curvature must return shape \(3,\), got \(\)"),
     ],

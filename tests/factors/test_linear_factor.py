@@ -313,8 +313,8 @@ X2 = np.ones((2, 2))
 @pytest.mark.parametrize(
     ("loss", "X", "y", "kwargs", "message"),
     [
-        (Hinge(), X2, [1, -1, 1], {}, r"targets must be one number a row, shape \(2,\), got \(3,\)"),
-        (Hinge(), X2, [[1], [-1]], {}, r"targets must be one number a row, shape \(2,\), got \(2, 1\)"),
+        (Hinge(), X2, [1, -1, 1], {}, r"targets must be one number per row, shape \(2,\), got \(3,\)"),
+        (Hinge(), X2, [[1], [-1]], {}, r"targets must be one number per row, shape \(2,\), got \(2, 1\)"),
         (Hinge(), np.ones(2), [1, -1], {}, r"X must be a matrix with at least one column, got shape \(2,\)"),
         (Hinge(), np.ones((2, 0)), [1, -1], {}, r"X must be a matrix with at least one column, got shape \(2, 0\)"),
         (Hinge(), np.ones((2, 2, 2)), [1, -1], {}, r"X must be a matrix .* got shape \(2, 2, 2\)"),
@@ -334,7 +334,7 @@ X2 = np.ones((2, 2))
         (Hinge(), 1j * X2, [1, -1], {}, "X must hold real numbers, got complex128"),
         (Hinge(), sparse.csr_array(1j * X2), [1, -1], {}, "X must hold real numbers, got complex128"),
         (Squared(), X2, [1j, 2j], {}, "targets must be .*numbers, got complex128"),
-        (Hinge(), X2, [1, -1], {"weights": [1.0]}, r"weights must be one number a row, shape \(2,\), got \(1,\)"),
+        (Hinge(), X2, [1, -1], {"weights": [1.0]}, r"weights must be one number per row, shape \(2,\), got \(1,\)"),
         (Hinge(), X2, [1, -1], {"weights": [1.0, -1.0]}, "weights must be finite and not negative"),
         (Hinge(), X2, [1, -1], {"weights": [1.0, np.nan]}, "weights must be finite and not negative"),
         (Hinge(), X2, [1, -1], {"weights": [1.0, np.inf]}, "weights must be finite and not negative"),

@@ -19,7 +19,7 @@ from cavity import FactorialGaussian, datasets, losses
 from cavity.factors import LinearBatches
 from cavity.mode import BatchSites, Mode, _descent, anneal, find_mode, gaussians, sites_at
 from cavity.mode._curves import Plain, SmoothKinks, SmoothValues, smoothed
-from paper.solvers import hinge_program
+from reference.solvers import hinge_program
 
 STORAGES = {"dense": np.asarray, "csr": sparse.csr_array}
 SMOOTH = (losses.Logistic(), losses.Logistic(3.0), losses.Squared(0.7), losses.Huber(), losses.Poisson())
@@ -414,7 +414,7 @@ def test_columns_and_prior_may_have_any_scale() -> None:
 def test_conjugate_gradients_find_the_same_mode(loss: Any, storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     factors, prior = problem(loss, storage=STORAGES[storage])
     direct = find_mode(factors, prior)
-    monkeypatch.setattr(_descent, "_WIDEST", 3)
+    monkeypatch.setattr(_descent, "_WIDEST_HESSIAN", 3)
     implicit = find_mode(factors, prior)
     assert implicit.converged
     if type(loss) in SMOOTH_TYPES:

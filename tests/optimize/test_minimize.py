@@ -1,4 +1,4 @@
-"""`cavity.minimize`: the lowest point, whatever the costs are, and an honest word about it."""
+"""`cavity.minimize`: the lowest point, whatever the costs are, and a true status."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from cases import quietly
 from cavity import CostFactor, FactorError, FactorialGaussian, LinearFactor, losses
 from cavity.ep.result import RunError
 from cavity.optimize import Ending
-from paper import solvers
+from reference import solvers
 
 VARIANCE = 25.0
 # Sums of the same numbers in another order.
@@ -194,17 +194,17 @@ def test_evaluations_are_those_of_the_black_boxes():
     ids=["falls", "falls at once", "nan", "infinite", "infinite everywhere", "flat"],
 )
 def test_status_is_honest_and_the_point_finite(cost, status):
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = cavity.minimize([CostFactor(cost, 2)], FactorialGaussian.from_moments(np.zeros(2), 1.0))
     assert found.status is status
     assert np.all(np.isfinite(found.point))
     if status is Ending.CONVERGED:
         assert found.raise_for_status() is found
-        assert not told
+        assert not caught
     else:
-        assert [(w.category, w.filename) for w in told] == [(ConvergenceWarning, __file__)]
-        assert str(told[0].message) == f"cavity.minimize ended with {status.name}: {status.value}"
+        assert [(w.category, w.filename) for w in caught] == [(ConvergenceWarning, __file__)]
+        assert str(caught[0].message) == f"cavity.minimize ended with {status.name}: {status.value}"
         with pytest.raises(RunError, match=found.status.value[:20]):
             found.raise_for_status()
 

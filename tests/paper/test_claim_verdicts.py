@@ -6,8 +6,8 @@ import pytest
 from paper.claim import FAILS, HOLDS, ONLY_SLOPE, UNKNOWN, Claim, Finding, judged, percent, span, verdict
 from paper.claims import GROUPS
 from paper.evidence import Curve, Evidence, Tolerances, assemble
-from paper.problems import LARGE, LOSSES, SMALL
 from paper.views import claim_rows
+from reference.problems import LARGE, LOSSES, SMALL
 
 CLAIMS = {claim.key: claim for claims in GROUPS.values() for claim in claims}
 DIMENSION = {"haberman": 4, "ionosphere": 33, "breast_cancer": 31, "bank": 43, "census": 101}
@@ -60,7 +60,7 @@ def world(exact, slope=None, gq=None, vq=None, times=None, slopes=None, sizes=(9
 
 
 def paper_laplace(scheme, cell, large):
-    """LA and QLA as the paper tells it."""
+    """LA and QLA as the paper describes it."""
     loss = cell[1]
     if loss == "zero_one":
         return stuck(large, at=1.0)
@@ -157,17 +157,17 @@ def test_nothing_is_judged_without_cells():
 def test_curves_are_told_apart(large):
     tolerances = Tolerances()
     assert converging(large).converged(tolerances)
-    assert not oscillating(large).is_settled(tolerances)
-    assert stuck(large).is_settled(tolerances)
+    assert not oscillating(large).is_steady(tolerances)
+    assert stuck(large).is_steady(tolerances)
     assert not stuck(large).is_close(tolerances)
-    assert not diverging(large).is_settled(tolerances)
+    assert not diverging(large).is_steady(tolerances)
     assert diverging(large).movement == np.inf
 
 
-def test_a_jump_in_the_last_but_one_loop_is_not_settled():
+def test_a_jump_in_the_last_but_one_loop_is_not_steady():
     missed = converging(large=False).missed.copy()
     missed[-BATCHES - 5] += 0.5
-    assert not Curve(missed, BATCHES, LOOPS).is_settled(Tolerances())
+    assert not Curve(missed, BATCHES, LOOPS).is_steady(Tolerances())
 
 
 def test_arrival_and_progress():

@@ -137,7 +137,7 @@ def test_a_stopped_run_leaves_whole_files_and_no_workers(tmp_path, workers_start
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=ROOT
     )
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    # Beside the workers there is the process that multiprocessing keeps its books with.
+    # Beside the workers there is the process in which multiprocessing tracks its resources.
     wait_until(lambda: len(children.read_text().split()) > workers_started)
     workers = children.read_text().split()
     (os.killpg if how == signal.SIGINT else os.kill)(process.pid, how)

@@ -1,4 +1,4 @@
-"""The two measures, the problem that all ways of fitting see, and drawings that bear what diverged."""
+"""The two measures, the problem that all methods of fitting see, and drawings that bear what diverged."""
 
 from types import SimpleNamespace
 

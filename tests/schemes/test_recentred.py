@@ -9,7 +9,7 @@ from cases import as_cost_factor, assert_same, fit, random_cavity, random_rows, 
 from cavity import CostFactor, FactorialGaussian, LinearFactor, datasets
 from cavity.losses import Hinge, Logistic, QuasiZeroOne
 from cavity.schemes import Laplace, RecentredQuadrature
-from paper import solvers
+from reference import solvers
 
 SMALL = ("haberman", "ionosphere", "breast_cancer")
 VARIANCE, BATCH, LOOPS = 25.0, 10, 15

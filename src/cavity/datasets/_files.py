@@ -14,7 +14,7 @@ SHA256 = {
 
 
 class DataError(RuntimeError):
-    """A data file of the package is missing or damaged; reinstalling the package mends it."""
+    """A data file of the package is missing or damaged; reinstall the package."""
 
 
 def packed(filename: str) -> bytes:

@@ -14,42 +14,24 @@ from . import _files
 Column: TypeAlias = NDArray[np.float64] | NDArray[np.str_]
 Kinds: TypeAlias = Mapping[str, type[float] | type[str]]
 
-_HABERMAN: Kinds = {"age": float, "year": float, "nodes": float}
+
+def _kinds(numbers: str, names: str) -> Kinds:
+    """Kind of every column: numbers are named twice."""
+    return {name: float if name in numbers.split() else str for name in names.split()}
+
+
+_HABERMAN: Kinds = dict.fromkeys(("age", "year", "nodes"), float)
 _IONOSPHERE: Kinds = {f"Attribute{i}": float for i in range(1, 35)}
-_BANK: Kinds = {
-    "age": float,
-    "job": str,
-    "marital": str,
-    "education": str,
-    "default": str,
-    "balance": float,
-    "housing": str,
-    "loan": str,
-    "contact": str,
-    "day": float,
-    "month": str,
-    "duration": float,
-    "campaign": float,
-    "pdays": float,
-    "previous": float,
-    "poutcome": str,
-}
-_CENSUS: Kinds = {
-    "age": float,
-    "workclass": str,
-    "fnlwgt": float,
-    "education": str,
-    "education-num": float,
-    "marital-status": str,
-    "occupation": str,
-    "relationship": str,
-    "race": str,
-    "sex": str,
-    "capital-gain": float,
-    "capital-loss": float,
-    "hours-per-week": float,
-    "native-country": str,
-}
+_BANK = _kinds(
+    "age balance day duration campaign pdays previous",
+    "age job marital education default balance housing loan contact day month duration campaign pdays previous "
+    "poutcome",
+)
+_CENSUS = _kinds(
+    "age fnlwgt education-num capital-gain capital-loss hours-per-week",
+    "age workclass fnlwgt education education-num marital-status occupation relationship race sex capital-gain "
+    "capital-loss hours-per-week native-country",
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

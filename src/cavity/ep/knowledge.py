@@ -18,7 +18,7 @@ from scipy import sparse
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from cavity.gaussians import SparseGaussian, SparsePrecision
-from cavity.gaussians.dense import CorrelatedGaussian
+from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 
 FloatArray = NDArray[np.float64]
@@ -52,7 +52,7 @@ class Gaussian(Protocol):
     def draws(self, noise: FloatArray) -> FloatArray:
         """Turn standard normal numbers, one draw per row, into draws of the normalised density."""
 
-    def spread_along(self, rows: Any) -> FloatArray:
+    def predictor_variance(self, rows: Any) -> FloatArray:
         """Variance of the linear predictor of every row, dense or sparse."""
 
 
@@ -85,7 +85,7 @@ class DenseKnowledge:
         """Say nothing."""
         return cls(np.zeros((dim, dim)), np.zeros(dim))
 
-    def posterior(self, prior: FactorialGaussian) -> CorrelatedGaussian:
+    def posterior(self, prior: FactorialGaussian) -> DenseGaussian:
         """Multiply by a prior."""
         precision = np.array(self.information, order="F")
         precision[np.diag_indices(prior.dim)] += prior.precision
@@ -97,7 +97,7 @@ class DenseKnowledge:
         inverse, _ = dtrtri(root, lower=1)
         log_det = 2.0 * float(np.sum(np.log(np.diag(root))))
         log_mass = _log_mass(self.log_scale + prior.log_scale, mean, right, log_det)
-        return CorrelatedGaussian(mean, np.ascontiguousarray(inverse.T), log_mass)
+        return DenseGaussian(mean, np.ascontiguousarray(inverse.T), log_mass)
 
     def plus(self, other: DenseKnowledge) -> DenseKnowledge:
         """Add what other rows say."""

@@ -26,7 +26,8 @@ from cavity.estimators._runs import add_rows, run_blocks, run_product
 from cavity.estimators._streams import ProductStreams, one_row
 from cavity.estimators._totals import Totals
 from cavity.factors import canonical
-from cavity.factors.arranged import Rows, dense_rows
+from cavity.factors.arranged import Rows
+from cavity.factors.rows import dense_rows
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 

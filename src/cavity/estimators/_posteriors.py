@@ -142,7 +142,7 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
         if isinstance(posterior, FactorialGaussian):  # without a copy of the rows
             v = posterior.variance
             return mean, np.asarray(squared(X) @ v[:d]) + (v[d] if self._intercept else 0.0)
-        return mean, posterior.spread_along(with_intercept(X) if self._intercept else X)
+        return mean, posterior.predictor_variance(with_intercept(X) if self._intercept else X)
 
     def sample_coef(
         self, n: int = 1, random_state: Any = None, return_intercept: bool = False

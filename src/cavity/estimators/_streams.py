@@ -14,7 +14,7 @@ from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge
 from cavity.ep.result import Refusal
 from cavity.ep.row_sites import RowSites, log_scale, propose
 from cavity.estimators._parameters import Parameters
-from cavity.gaussians.dense import CorrelatedGaussian
+from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 
@@ -22,8 +22,8 @@ FloatArray = NDArray[np.float64]
 
 
 def one_row(
-    loss: Loss, x: FloatArray, target: float, beta: float, known: DenseKnowledge, posterior: CorrelatedGaussian
-) -> tuple[DenseKnowledge, CorrelatedGaussian, Refusal | None]:
+    loss: Loss, x: FloatArray, target: float, beta: float, known: DenseKnowledge, posterior: DenseGaussian
+) -> tuple[DenseKnowledge, DenseGaussian, Refusal | None]:
     r"""Take one row into a full covariance, in :math:`O(d^2)`.
 
     The posterior before is the row's cavity, so its site is found in one step. With :math:`u = S^\top x` the root of
@@ -51,7 +51,7 @@ def one_row(
     root = posterior.root - np.outer(along, u * ((1.0 - 1.0 / np.sqrt(grown)) / v if v > 0.0 else 0.0))
     # The integral of the posterior before times the site, from its height at the mean before.
     site = scale + (shift - 0.5 * precision * m) * m + 0.5 * gain**2 * grown * v - 0.5 * float(np.log(grown))
-    return total, CorrelatedGaussian(mean, root, posterior.log_mass + site), None
+    return total, DenseGaussian(mean, root, posterior.log_mass + site), None
 
 
 class ProductStreams:

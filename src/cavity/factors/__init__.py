@@ -1,9 +1,9 @@
 """Factors: what a scheme may ask of one term of the cost."""
 
 from cavity.factors._cost import CostFactor
-from cavity.factors._csr import check_compressed, check_csr
-from cavity.factors._linear import LinearBatches, LinearFactor, canonical, checked_batch_size
+from cavity.factors._linear import LinearBatches, LinearFactor, checked_batch_size
 from cavity.factors._protocol import Curvature, Derivatives, Factor, StarCosts
+from cavity.factors.rows import canonical, check_compressed, check_csr
 
 __all__ = [
     "CostFactor",

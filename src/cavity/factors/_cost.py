@@ -23,7 +23,7 @@ class CostFactor:
 
     The star costs :math:`2d + 1` calls. Derivatives, which only the two Laplace schemes need, come from the
     functions given, else from JAX where asked for, else from central differences: a relative error near 1e-10
-    for the gradient and 1e-8 for the curvature of a cost near one. `Laplace` needs :math:`O(d^2)` calls a step.
+    for the gradient and 1e-8 for the curvature of a cost near one. `Laplace` needs :math:`O(d^2)` calls per step.
 
     Parameters
     ----------
@@ -81,7 +81,6 @@ class CostFactor:
 
     @property
     def has_slope(self) -> bool:
-        """No: there is no scalar loss."""
         return False
 
     def cost(self, points: FloatArray) -> FloatArray:
@@ -92,7 +91,7 @@ class CostFactor:
             values = np.array([self._scalar(self._evaluate(p)) for p in points], dtype=np.float64)
         if values.shape != (len(points),):
             raise ValueError(
-                f"a vectorized cost must return one number a point, shape ({len(points)},), got {values.shape}"
+                f"a vectorized cost must return one number per point, shape ({len(points)},), got {values.shape}"
             )
         return values
 
@@ -117,18 +116,12 @@ class CostFactor:
         return Derivatives(value, gradient, second)
 
     def star(self, center: FloatArray, steps: FloatArray) -> StarCosts:
-        """2d + 1 calls, or one call if vectorised."""
         d, arms = center.size, np.diag(steps)
         values = self.cost(np.concatenate([center[None], center + arms, center - arms]))
         return StarCosts(float(values[0]), values[1 : d + 1], values[d + 1 :])
 
     def newton_direction(
-        self,
-        point: FloatArray,
-        gradient: FloatArray,
-        precision: FloatArray,
-        beta: float,
-        curvature: Curvature,
+        self, point: FloatArray, gradient: FloatArray, precision: FloatArray, beta: float, curvature: Curvature
     ) -> FloatArray:
         """Solve with the full matrix of second derivatives, by differences of the gradient."""
         second = self.derivatives(point, curvature).curvature
@@ -149,8 +142,7 @@ class CostFactor:
         if self.gradient is not None:
             ends = [self._vector(self.gradient(point + a), point, "gradient") for a in (*arms, *-arms)]
             matrix = (np.array(ends[:d]) - np.array(ends[d:])) / (2.0 * steps[:, None])
-            symmetric: FloatArray = 0.5 * (matrix + matrix.T)
-            return symmetric
+            return np.asarray(0.5 * (matrix + matrix.T))
         matrix = np.zeros((d, d))
         i, j = np.triu_indices(d, 1)
         plus, minus = arms[i] + arms[j], arms[i] - arms[j]
@@ -161,8 +153,7 @@ class CostFactor:
 
     def _steps(self, point: FloatArray, order: int) -> FloatArray:
         relative = self.step if self.step is not None else _EPS ** (1.0 / (order + 2))
-        result: FloatArray = relative * np.maximum(1.0, np.abs(point))
-        return result
+        return np.asarray(relative * np.maximum(1.0, np.abs(point)))
 
     @staticmethod
     def _scalar(value: Any) -> float:

@@ -12,9 +12,8 @@ from scipy import sparse
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from cavity._checks import whole_number
-from cavity.factors._csr import check_csr
 from cavity.factors._protocol import Curvature, Derivatives, FloatArray, StarCosts
-from cavity.factors._rows import Rows, touched_rows
+from cavity.factors.rows import checked_rows, dense_rows, squared, sum_shifted, touched, widened
 from cavity.losses import Loss
 
 
@@ -33,9 +32,9 @@ class LinearFactor:
     rows
         Array or sparse matrix ``(s, dim)``, finite.
     targets
-        One target a row, of the kind that the loss needs.
+        One target per row, of the kind that the loss needs.
     weights
-        Non-negative weights; a row of weight zero is as good as absent.
+        Non-negative weights; rows of weight zero are ignored.
 
     Examples
     --------
@@ -50,21 +49,21 @@ class LinearFactor:
     coordinates: NDArray[np.intp] | None
     targets: FloatArray
     weights: FloatArray
-    _rows: Rows = field(repr=False)
+    _X: Any = field(repr=False)  # rows reduced to the coordinates
 
     def __init__(self, loss: Loss, rows: Any, targets: ArrayLike, weights: ArrayLike | None = None) -> None:
         X, y, w = checked_data(loss, rows, targets, weights)
         w = np.ones(X.shape[0]) if w is None else w
         if not np.all(w > 0.0):
             X, y, w = X[w > 0.0], y[w > 0.0], w[w > 0.0]
-        reduced, coordinates = touched_rows(X)
+        reduced, coordinates = touched(X)
         for name, value in (
             ("loss", loss),
             ("dim", int(X.shape[1])),
             ("coordinates", coordinates),
             ("targets", y),
             ("weights", w),
-            ("_rows", reduced),
+            ("_X", reduced),
         ):
             object.__setattr__(self, name, value)
 
@@ -78,56 +77,43 @@ class LinearFactor:
     @property
     def rows(self) -> Any:
         """The rows in all coordinates, dense or CSR as they were given."""
-        return self._rows.widened(self.coordinates, self.dim)
+        return widened(self._X, self.coordinates, self.dim)
 
     @property
     def has_slope(self) -> bool:
-        """Yes: that of the loss."""
         return True
 
     def cost(self, points: FloatArray) -> FloatArray:
-        """Weighted sum of the losses at every point."""
-        total: FloatArray = self._losses(self._rows.predict(points)) @ self.weights
-        return total
+        return np.asarray(self.loss.value(self.targets, points @ self._X.T) @ self.weights)
 
     def derivatives(self, point: FloatArray, curvature: Curvature = "exact") -> Derivatives:
-        """Value, gradient and curvature by the chain rule."""
         value, slope, second = self._scalar_derivatives(point, curvature)
         return Derivatives(
             float(value @ self.weights),
-            self._rows.pull(self.weights * slope),
-            self._rows.pull_squares(self.weights * second),
+            (self.weights * slope) @ self._X,
+            (self.weights * second) @ squared(self._X),
         )
 
     def star(self, center: FloatArray, steps: FloatArray) -> StarCosts:
         """One loss for every entry of the rows and direction."""
-        z = self._rows.predict(center[None])[0]
-        here = self._losses(z)
+        z = (center[None] @ self._X.T)[0]
+        here = np.asarray(self.loss.value(self.targets, z))
         total = float(here @ self.weights)
 
         def rise(row: Any, shift: FloatArray) -> FloatArray:
             there = self.loss.value(self.targets[row], z[row] + shift)
-            result: FloatArray = self.weights[row] * (there - here[row])
-            return result
+            return np.asarray(self.weights[row] * (there - here[row]))
 
-        return StarCosts(
-            total,
-            total + self._rows.sum_shifted(rise, steps),
-            total + self._rows.sum_shifted(rise, -steps),
-        )
+        up, down = sum_shifted(self._X, rise, steps, -steps)
+        return StarCosts(total, total + up, total + down)
 
     def newton_direction(
-        self,
-        point: FloatArray,
-        gradient: FloatArray,
-        precision: FloatArray,
-        beta: float,
-        curvature: Curvature,
+        self, point: FloatArray, gradient: FloatArray, precision: FloatArray, beta: float, curvature: Curvature
     ) -> FloatArray:
         """Solve a system of the smaller size of the rows, their number or their width."""
         second = self._scalar_derivatives(point, curvature)[2]
         root = np.sqrt(beta * self.weights * np.maximum(second, 0.0))
-        A = root[:, None] * self._rows.dense()
+        A = root[:, None] * dense_rows(self._X, False)
         n, d = A.shape
         try:
             if d <= n:
@@ -142,12 +128,8 @@ class LinearFactor:
         except (LinAlgError, ValueError):  # rounding, or not finite
             return np.asarray(-gradient / (precision + np.sum(A * A, axis=0)))
 
-    def _losses(self, z: FloatArray) -> FloatArray:
-        result: FloatArray = self.loss.value(self.targets, z)
-        return result
-
     def _scalar_derivatives(self, point: FloatArray, curvature: Curvature) -> tuple[FloatArray, FloatArray, FloatArray]:
-        z = self._rows.predict(point[None])[0]
+        z = (point[None] @ self._X.T)[0]
         value, slope, second = self.loss.derivatives(self.targets, z)
         return value, slope, np.abs(slope) if curvature == "slope" else second
 
@@ -186,7 +168,7 @@ class LinearBatches(Sequence[LinearFactor]):
 
     @classmethod
     def stack(cls, factors: Sequence[LinearFactor]) -> LinearBatches:
-        """Gather factors of one loss and width into one data set, a batch each; copies their rows."""
+        """Gather factors of one loss and width into one data set, one batch per factor; copies their rows."""
         parts = [factor.rows for factor in factors]
         X = sparse.vstack(parts, format="csr") if any(map(sparse.issparse, parts)) else np.concatenate(parts)
         targets = np.concatenate([factor.targets for factor in factors])
@@ -204,7 +186,6 @@ class LinearBatches(Sequence[LinearFactor]):
 
     @property
     def dim(self) -> int:
-        """Number of columns."""
         return int(self.X.shape[1])
 
     def __len__(self) -> int:
@@ -228,8 +209,7 @@ class LinearBatches(Sequence[LinearFactor]):
     def cost(self, points: ArrayLike) -> FloatArray:
         """Total cost of all rows at points ``(n, dim)`` or one point ``(dim,)``."""
         losses = self.losses(points)
-        result: FloatArray = np.sum(losses, axis=-1) if self.weights is None else losses @ self.weights
-        return result
+        return np.asarray(np.sum(losses, axis=-1) if self.weights is None else losses @ self.weights)
 
     def losses(self, points: ArrayLike) -> FloatArray:
         """Loss of every row, without weights, at points ``(n, dim)`` or one point ``(dim,)``; zero if of no weight."""
@@ -253,10 +233,10 @@ def checked_data(
     loss: Loss, X: Any, y: ArrayLike, weights: ArrayLike | None
 ) -> tuple[Any, FloatArray, FloatArray | None]:
     """Check rows, targets and weights, and bring them to float arrays or canonical CSR; copies only if needed."""
-    X = _checked_rows(X)
+    X = checked_rows(X)
     targets = np.asarray(y)
     if targets.shape != (X.shape[0],):
-        raise ValueError(f"targets must be one number a row, shape ({X.shape[0]},), got {targets.shape}")
+        raise ValueError(f"targets must be one number per row, shape ({X.shape[0]},), got {targets.shape}")
     if np.iscomplexobj(targets) or not (np.issubdtype(targets.dtype, np.number) or targets.dtype == bool):
         raise ValueError(f"targets must be numbers, got {targets.dtype}; encode the classes as -1 and +1")
     targets = targets.astype(np.float64, copy=False)
@@ -265,8 +245,10 @@ def checked_data(
     if loss.targets == "signs" and not np.all(np.abs(targets) == 1.0):
         found = np.unique(targets)
         shown = ", ".join(f"{v:g}" for v in found[:4]) + (", ..." if found.size > 4 else "")
-        mend = "map two classes with np.where(y == positive, 1, -1)" if found.size <= 2 else "take one against the rest"
-        raise ValueError(f"{type(loss).__name__} needs the labels -1 and +1, got {shown}; {mend}")
+        remedy = (
+            "map two classes with np.where(y == positive, 1, -1)" if found.size <= 2 else "take one against the rest"
+        )
+        raise ValueError(f"{type(loss).__name__} needs the labels -1 and +1, got {shown}; {remedy}")
     if loss.targets == "counts" and np.any(targets < 0.0):
         row = int(np.argmax(targets < 0.0))
         raise ValueError(
@@ -277,60 +259,12 @@ def checked_data(
         return X, targets, None
     w = np.asarray(weights, dtype=np.float64)
     if w.shape != targets.shape:
-        raise ValueError(f"weights must be one number a row, shape {targets.shape}, got {w.shape}")
+        raise ValueError(f"weights must be one number per row, shape {targets.shape}, got {w.shape}")
     if not np.all((w >= 0.0) & np.isfinite(w)):
         raise ValueError("weights must be finite and not negative")
     return X, targets, w
 
 
-def canonical(X: Any) -> Any:
-    """CSR with sorted indices, no duplicates and no stored zeros; a copy only where something is to be mended."""
-    check_csr(X)
-    if X.format != "csr":
-        X = X.tocsr()
-        check_csr(X)
-    X = sparse.csr_array(X)
-    if not X.has_canonical_format or np.count_nonzero(X.data) < X.nnz:
-        X = X.copy()
-        X.sum_duplicates()
-        X.eliminate_zeros()
-    return X
-
-
 def checked_batch_size(batch_size: Any) -> int:
     """Return the number of rows that share a factor as a whole number."""
     return whole_number("batch_size", batch_size, least=1)
-
-
-def _checked_rows(X: Any) -> Any:
-    if np.iscomplexobj(X):
-        raise ValueError(f"X must hold real numbers, got {X.dtype if hasattr(X, 'dtype') else 'complex'}")
-    if sparse.issparse(X):
-        X = canonical(X)
-        X = X if X.dtype in (np.float64, np.float32) else X.astype(np.float64)
-        entries = X.data
-    else:
-        X = np.asarray(X)
-        if not (np.issubdtype(X.dtype, np.number) or X.dtype == bool):
-            raise ValueError(f"X must hold real numbers, got {X.dtype}")
-        X = X if X.dtype in (np.float64, np.float32) else X.astype(np.float64)
-        entries = X
-    if X.ndim != 2 or X.shape[1] == 0:
-        raise ValueError(f"X must be a matrix with at least one column, got shape {X.shape}")
-    first = _first_nonfinite(entries)
-    if first is not None:
-        row = np.searchsorted(X.indptr, first, side="right") - 1 if sparse.issparse(X) else first
-        raise ValueError(f"X must be finite, but row {row} has NaN or infinity; drop or fill these entries")
-    return X
-
-
-def _first_nonfinite(entries: NDArray[Any]) -> int | None:
-    """Index along the first axis of the first entry that is not finite; sums first, which need no memory."""
-    length = max(1, 1_000_000 // max(1, entries[:1].size))
-    for start in range(0, len(entries), length):
-        block = entries[start : start + length]
-        with np.errstate(over="ignore", invalid="ignore"):
-            total = np.sum(block)
-        if not np.isfinite(total) and not np.all(np.isfinite(block)):
-            return start + int(np.nonzero(~np.isfinite(block))[0][0])
-    return None

@@ -60,12 +60,7 @@ class Factor(Protocol):
         """Cost at the centre and at ``center ± steps[i]`` along every axis ``i``."""
 
     def newton_direction(
-        self,
-        point: FloatArray,
-        gradient: FloatArray,
-        precision: FloatArray,
-        beta: float,
-        curvature: Curvature,
+        self, point: FloatArray, gradient: FloatArray, precision: FloatArray, beta: float, curvature: Curvature
     ) -> FloatArray:
         r"""Solve :math:`(\mathrm{diag}(p) + \beta \nabla\nabla^\top u(\theta))\, x = -g` for a descent direction.
 

@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from cavity.factors.rows import dense_rows
+
 FloatArray = NDArray[np.float64]
 _Keys = NDArray[np.uint64]
 
 # Odd multipliers of splitmix64 (Steele, Lea and Flood, 2014), which mix all bits of a 64-bit number.
 _GOLDEN, _MIX_1, _MIX_2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-# Entries hashed at a time: a block and its copies stay in the cache.
-_ENTRIES_AT_ONCE = 1 << 16
+_ENTRIES_AT_ONCE = 1 << 16  # hashed or compared: a block and its copies stay in the cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,21 +78,6 @@ class Rows:
         if not self.intercept:
             return chosen
         return sparse.hstack([chosen, np.ones((self.order.size, 1))], format="csr")
-
-
-def dense_rows(X: Any, intercept: bool, order: Any = slice(None)) -> FloatArray:
-    """Chosen rows as a C-ordered array of double precision, with the constant column if there is one."""
-    chosen = X[order]
-    n, d = chosen.shape
-    block = np.empty((n, d + int(intercept)))
-    if sparse.issparse(chosen):
-        block[:, :d] = 0.0
-        row_of = np.repeat(np.arange(n), np.diff(chosen.indptr))
-        block[row_of, chosen.indices] = chosen.data
-    else:
-        block[:, :d] = chosen
-    block[:, d:] = 1.0
-    return block
 
 
 def _bits(values: Any) -> _Keys:

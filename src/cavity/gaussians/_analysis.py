@@ -14,18 +14,16 @@ from cavity.gaussians._ordering import CORNER, IntArray, Ordering, dissect, heav
 
 FloatArray = NDArray[np.float64]
 
-# A column with entries in more than this share of rows belongs to the border: few columns do not meet it, and as a
-# dense column it takes less than three times the memory.
-_BORDER = 0.25
-_SAMPLE = 100  # columns
+# Share of rows with an entry above which a column belongs to the border: few columns do not meet it, and as a dense
+# column it takes less than three times the memory.
+_BORDER_SHARE = 0.25
+_SAMPLED_COLUMNS = 100
 _MAX_ENTRIES = 2e7  # of the matrix: the analysis would take several seconds
-_FULL = 0.6  # share of entries; where one of two crossed factors can be eliminated it is at most a half
-_ROWS_AT_ONCE = 131_072
-# Costs in flops of a dense matrix product, there and back: one product of two entries of a row, and per column of the
-# border one entry and one row.
-_PRODUCT = 100.0
-_ENTRY = 100.0
-_ROW = 150.0
+_FULL_SHARE = 0.6  # of entries; where one of two crossed factors can be eliminated it is at most a half
+_ROWS_AT_ONCE = 131_072  # bounds what is computed per row and border column to 1 MB per column
+# Costs in flops of a dense matrix product, for factorisation and variances together:
+# one product of two entries of a row, and per column of the border one entry and one row.
+_PRODUCT_FLOPS, _ENTRY_FLOPS, _ROW_FLOPS = 100.0, 100.0, 150.0
 
 
 class Pattern(NamedTuple):
@@ -100,13 +98,13 @@ def analyse(X: Any, max_work: float = 2e11, max_memory: float = 4e9) -> Analysis
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
-    dense = np.bincount(X.indices, minlength=X.shape[1]) > _BORDER * X.shape[0]
+    dense = np.bincount(X.indices, minlength=X.shape[1]) > _BORDER_SHARE * X.shape[0]
     columns, border = np.flatnonzero(~dense), np.flatnonzero(dense)
     inner = X[:, columns] if border.size else X
     counts = np.diff(inner.indptr).astype(np.float64)
     products = 0.5 * float(np.sum(counts * (counts + 1.0)))
-    work = _PRODUCT * products + _ENTRY * inner.nnz * border.size
-    work += X.shape[0] * border.size * (_ROW + 4.0 * border.size) + float(border.size) ** 3
+    work = _PRODUCT_FLOPS * products + _ENTRY_FLOPS * inner.nnz * border.size
+    work += X.shape[0] * border.size * (_ROW_FLOPS + 4.0 * border.size) + float(border.size) ** 3
     memory = 28.0 * products + 16.0 * inner.nnz + 8.0 * X.shape[0] * border.size
     if work > max_work or memory > max_memory or _is_full(inner, max_work):
         return Analysis(0, np.inf, np.inf)
@@ -135,10 +133,10 @@ def _is_full(inner: sparse.csr_array, max_work: float) -> bool:
     size = inner.shape[1]
     if CORNER * float(size) ** 3 <= max_work:
         return False
-    sample = np.random.default_rng(0).choice(size, _SAMPLE)
+    sample = np.random.default_rng(0).choice(size, _SAMPLED_COLUMNS)
     met = _pattern_only(inner)
-    mean = (met[:, sample].T.tocsr() @ met).nnz / _SAMPLE
-    return bool(mean * size > min(_FULL * float(size) ** 2, _MAX_ENTRIES))
+    mean = (met[:, sample].T.tocsr() @ met).nnz / _SAMPLED_COLUMNS
+    return bool(mean * size > min(_FULL_SHARE * float(size) ** 2, _MAX_ENTRIES))
 
 
 def _pattern_only(rows: sparse.csr_array) -> sparse.csr_array:
@@ -191,6 +189,3 @@ def _rows(inner: sparse.csr_array, border: FloatArray, pattern: Pattern) -> Rows
     where = entry[layout.positions(left, right)]
     products = sparse.csr_array((data, where, indptr), shape=(inner.shape[0], pattern.at.size))
     return Rows(turned, border, products)
-
-
-__all__ = ["Analysis", "Pattern", "Rows", "analyse", "pattern_of"]

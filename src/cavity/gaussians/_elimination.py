@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from cavity.gaussians._ordering import IntArray, Level, Ordering, heavy
 
-# Pairs of entries, or entries of dense rows, in one step: bounds what a step allocates for a moment to about 100 MB.
-_AT_ONCE = 4_000_000
+# Pairs of entries, or entries of dense rows, in one step: bounds the temporary arrays of a step to about 100 MB.
+_PAIRS_AT_ONCE = 4_000_000
 
 
 class Layout(NamedTuple):
@@ -39,7 +39,6 @@ class Layout(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Length of the flat array."""
         return self.corner_start + self.corner**2
 
     def positions(self, left: IntArray, right: IntArray) -> IntArray:
@@ -82,12 +81,10 @@ class Step(NamedTuple):
 
     @property
     def diagonal(self) -> slice:
-        """Where A lies in the flat array."""
         return slice(self.start, self.start + self.last - self.first)
 
     @property
     def entries(self) -> slice:
-        """Where the entries of B lie in the flat array."""
         return slice(self.start + self.last - self.first, self.stop)
 
 
@@ -96,11 +93,6 @@ class Elimination(NamedTuple):
 
     layout: Layout
     steps: tuple[Step, ...]
-
-    @property
-    def pairs(self) -> int:
-        """Number of pairs of entries."""
-        return sum(step.pairs.targets.size for step in self.steps if step.pairs is not None)
 
 
 class _Block(NamedTuple):
@@ -149,7 +141,7 @@ def _blocks(level: Level, corner: IntArray) -> Iterator[_Block]:
         members = np.flatnonzero(dense == kind)
         k = level.counts[members]
         room = np.full(k.size, corner.size) if kind else k * (k + 1) // 2
-        for part in np.split(members, np.flatnonzero(np.diff(np.cumsum(room) // _AT_ONCE)) + 1):
+        for part in np.split(members, np.flatnonzero(np.diff(np.cumsum(room) // _PAIRS_AT_ONCE)) + 1):
             if part.size:
                 counts = level.counts[part]
                 taken = np.repeat(ends[part] - np.cumsum(counts), counts) + np.arange(int(counts.sum()))
@@ -180,6 +172,3 @@ def _pairs(layout: Layout, indptr: NDArray[Any], columns: IntArray, stop: int) -
     targets = layout.positions(np.repeat(columns, counts), columns[partners]) - stop
     kind = np.int32 if partners.size <= np.iinfo(np.int32).max else np.int64
     return Pairs(np.concatenate([[0], np.cumsum(counts)]).astype(kind), partners.astype(kind), targets)
-
-
-__all__ = ["Elimination", "Layout", "Pairs", "Step", "pairs_of_rows", "plan"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +20,9 @@ from cavity.gaussians._elimination import Elimination, Step
 
 FloatArray = NDArray[np.float64]
 
-_BLOCK = 256  # columns of the corner mirrored at once
-_AT_ONCE = 4_000_000  # entries of dense rows treated at once
-_SPARSE = 0.1  # share of entries above which a dense product is faster
+_MIRRORED_COLUMNS = 256  # of the corner at once: a square of them fits into the cache
+_ENTRIES_AT_ONCE = 4_000_000  # of dense rows (32 MB)
+_DENSE_SHARE = 0.1  # of entries that are not zero, above which a dense product is faster
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,18 +39,17 @@ class Factor:
 
     @cached_property
     def log_det(self) -> float:
-        """Logarithm of the determinant."""
         pivots = sum(float(np.sum(np.log(self.values[step.diagonal]))) for step in self.elimination.steps)
         return pivots + 2.0 * float(np.sum(np.log(np.diagonal(self.root))))
 
     def solve(self, right: FloatArray) -> FloatArray:
-        """Solve for one right-hand side or several."""
         x = np.array(right, dtype=np.float64)
         for step, pivots, w in self._eliminated():
             x[step.last :] -= w.T @ x[step.first : step.last]
             x[step.first : step.last] /= _along(pivots, x)
         corner = x[self.elimination.layout.inner :]
-        corner[...] = _corner_solve(self.root, corner)
+        if corner.size:
+            corner[...] = lapack.dpotrs(self.root, corner, lower=1)[0]
         return self._back(x)
 
     def draw(self, noise: FloatArray) -> FloatArray:
@@ -64,20 +62,18 @@ class Factor:
             corner[...] = lapack.dtrtrs(self.root, corner, lower=1, trans=1)[0]
         return self._back(x)
 
-    def products(self, left: sparse.csr_array, right: sparse.csr_array) -> FloatArray:
-        """Covariances of pairs of linear combinations, one per row of both (sparse) matrices, which may be the same.
+    def squares(self, rows: sparse.csr_array) -> FloatArray:
+        """Variances of linear combinations, one per row of a sparse matrix.
 
         Rows are eliminated as the matrix was, and stay sparse: no solve, whatever columns meet in them.
         """
-        result = np.zeros(left.shape[0])
-        same = left is right
+        result = np.zeros(rows.shape[0])
         for step, pivots, w in self._eliminated():
             size = step.last - step.first
-            head, left = left[:, :size], left[:, size:] - left[:, :size] @ w
-            other, right = (head, left) if same else (right[:, :size], right[:, size:] - right[:, :size] @ w)
-            result += (head * other) @ (1.0 / pivots)
+            head, rows = rows[:, :size], rows[:, size:] - rows[:, :size] @ w
+            result += head.power(2) @ (1.0 / pivots)
         if self.elimination.layout.corner:
-            result += _quadratic(left, right, self.corner_inverse)
+            result += _quadratic(rows, self.corner_inverse)
         return result
 
     @cached_property
@@ -99,8 +95,8 @@ class Factor:
         if not self.root.size:
             return np.zeros((0, 0))
         result: FloatArray = lapack.dpotri(self.root, lower=1)[0].T
-        for start in range(0, result.shape[0], _BLOCK):
-            part = slice(start, start + _BLOCK)
+        for start in range(0, result.shape[0], _MIRRORED_COLUMNS):
+            part = slice(start, start + _MIRRORED_COLUMNS)
             result[part, :start] = result[:start, part].T
             result[part, part] = np.triu(result[part, part]) + np.triu(result[part, part], 1).T
         return result
@@ -109,8 +105,7 @@ class Factor:
         """Entries of W times the inverse of the rest, on the pattern of W."""
         if step.pairs is None:
             rows = _dense(self.elimination, step, w) @ self.corner_inverse
-            result: FloatArray = rows[step.rows, step.columns - (self.elimination.layout.inner - step.last)]
-            return result
+            return np.asarray(rows[step.rows, step.columns - (self.elimination.layout.inner - step.last)])
         met = inverse[step.pairs.targets]
         upper = sparse.csr_array((met, step.pairs.partners, step.pairs.indptr), shape=(w.size, w.size))
         # Pairs are kept once; those of an entry with itself are the first of their rows.
@@ -168,22 +163,15 @@ def _along(pivots: FloatArray, x: FloatArray) -> FloatArray:
     return pivots if x.ndim == 1 else pivots[:, None]
 
 
-def _corner_solve(root: FloatArray, right: FloatArray) -> Any:
-    return lapack.dpotrs(root, right, lower=1)[0] if right.size else right
-
-
-def _quadratic(left: sparse.csr_array, right: sparse.csr_array, matrix: FloatArray) -> FloatArray:
-    """Sum of l M r over the columns of every pair of rows, a bounded number of rows at once."""
-    result = np.empty(left.shape[0])
-    size = max(1, _AT_ONCE // matrix.shape[0])
+def _quadratic(rows: sparse.csr_array, matrix: FloatArray) -> FloatArray:
+    """Quadratic form of every row, a bounded number of rows at once."""
+    result = np.empty(rows.shape[0])
+    size = max(1, _ENTRIES_AT_ONCE // matrix.shape[0])
     for start in range(0, result.size, size):
-        part = slice(start, start + size)
-        a, b = left[part], right[part]
-        if a.nnz > _SPARSE * a.shape[0] * a.shape[1]:
-            result[part] = np.einsum("ij,ij->i", a.toarray() @ matrix, b.toarray())
+        part = rows[start : start + size]
+        if part.nnz > _DENSE_SHARE * part.shape[0] * part.shape[1]:
+            dense = part.toarray()
+            result[start : start + size] = np.einsum("ij,ij->i", dense @ matrix, dense)
         else:
-            result[part] = b.multiply(a @ matrix).sum(axis=1)
+            result[start : start + size] = part.multiply(part @ matrix).sum(axis=1)
     return result
-
-
-__all__ = ["Factor", "eliminate"]

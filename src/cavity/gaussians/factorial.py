@@ -109,8 +109,7 @@ class FactorialGaussian:
     @property
     def variance(self) -> FloatArray:
         """Variance of the normalised density, ``1 / precision``."""
-        result: FloatArray = 1.0 / self._proper().precision
-        return result
+        return np.asarray(1.0 / self._proper().precision)
 
     @property
     def std(self) -> FloatArray:
@@ -138,19 +137,17 @@ class FactorialGaussian:
         t = np.asarray(points, dtype=float)
         if t.shape[-1:] != (self.dim,):
             raise ValueError(f"points must have {self.dim} coordinates in their last axis, got shape {t.shape}")
-        result: FloatArray = self.log_scale + t @ self.shift - 0.5 * (t * t) @ self.precision
-        return result
+        return np.asarray(self.log_scale + t @ self.shift - 0.5 * (t * t) @ self.precision)
 
     def sample(self, rng: np.random.Generator, size: int = 1) -> FloatArray:
         """Draw ``size`` points of the normalised density, shape ``(size, dim)``."""
         return self.mean + self.std * rng.standard_normal((size, self.dim))
 
     def draws(self, noise: FloatArray) -> FloatArray:
-        """Turn standard normal numbers, one draw a row, into draws of the normalised density."""
-        result: FloatArray = self.mean + noise * self.std
-        return result
+        """Turn standard normal numbers, one draw per row, into draws of the normalised density."""
+        return np.asarray(self.mean + noise * self.std)
 
-    def spread_along(self, rows: Any) -> FloatArray:
+    def predictor_variance(self, rows: Any) -> FloatArray:
         """Variance of the linear predictor of every row, dense or sparse."""
         squares = rows.power(2) if hasattr(rows, "power") else np.square(rows)
         return np.asarray(squares @ self.variance, dtype=np.float64)

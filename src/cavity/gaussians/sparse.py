@@ -9,7 +9,6 @@ complement :math:`H = D - Q^\top G`, the variance of a predictor is a sum of two
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,15 +18,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import LinAlgError, lapack
 
-from cavity.gaussians._analysis import Analysis, Pattern, Rows, analyse, pattern_of
+from cavity.gaussians._analysis import Analysis, Pattern, Rows, pattern_of
 from cavity.gaussians._factor import Factor, eliminate
 
 FloatArray = NDArray[np.float64]
 
-_MAX_DENSE = 5000  # columns up to which a covariance matrix is given (200 MB)
-_AT_ONCE = 10_000_000  # entries of rows that are treated at once (80 MB)
-
-_Split = tuple[sparse.csr_array, FloatArray]
+_WIDEST_COVARIANCE = 5000  # columns up to which a dense covariance matrix is given (200 MB)
+_ENTRIES_AT_ONCE = 10_000_000  # of dense rows (80 MB)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -103,29 +100,27 @@ class SparsePrecision:
     def row_variances(self) -> FloatArray:
         """Variance of the predictor of every row of the analysed X, from the entries of the inverse on the pattern."""
         if self.rows is None:
-            raise ValueError("row_variances needs a factor made by factorise; for other rows call spread_along(rows)")
+            raise ValueError("row_variances needs a factor made by factorise; use predictor_variance(rows)")
         result = np.asarray(self.rows.products @ self.factor.inverse[self.pattern.at])
         for part in self.rows.parts:
             rest = self.rows.border[part] - self.rows.inner[part] @ self.solved
             result[part] += _squares(rest @ self._half.T)
         return result
 
-    def spread_along(self, rows: Any) -> FloatArray:
+    def predictor_variance(self, rows: Any) -> FloatArray:
         """Variance of the predictor of every row, dense or sparse, whatever columns meet in it."""
-        return self.covariance_of(rows, rows)
-
-    def covariance_of(self, left: Any, right: Any) -> FloatArray:
-        """Covariance of the predictors of every row on the left and the row beside it on the right."""
-        result = np.empty(left.shape[0])
-        is_sparse = sparse.issparse(left) and sparse.issparse(right)
-        size = max(1, _AT_ONCE // ((self.factor.elimination.layout.corner if is_sparse else self.dim) + 100))
+        result, is_sparse = np.empty(rows.shape[0]), sparse.issparse(rows)
+        size = max(1, _ENTRIES_AT_ONCE // ((self.factor.elimination.layout.corner if is_sparse else self.dim) + 100))
         for start in range(0, result.size, size):
-            part = slice(start, start + size)
+            part = rows[start : start + size]
             if is_sparse:
-                a = self._split(left[part])
-                result[part] = self._products(a, a if left is right else self._split(right[part]))
+                ordered = sparse.csr_array(part, dtype=np.float64)[:, self.pattern.order]
+                inner, border = ordered[:, : self.inner], ordered[:, self.inner :].toarray()
+                found = self.factor.squares(inner) + _squares((border - inner @ self.solved) @ self._half.T)
             else:
-                result[part] = np.einsum("ij,ji->i", _dense(left[part]), self.solve(_dense(right[part]).T))
+                part = np.asarray(part, dtype=np.float64)
+                found = np.einsum("ij,ji->i", part, self.solve(part.T))
+            result[start : start + size] = found
         return result
 
     def draws(self, noise: FloatArray) -> FloatArray:
@@ -137,19 +132,7 @@ class SparsePrecision:
     @cached_property
     def _half(self) -> FloatArray:
         """Inverse of the border's Cholesky factor."""
-        result: FloatArray = lapack.dtrtri(self.root, lower=1)[0] if self.root.size else self.root
-        return result
-
-    def _products(self, left: _Split, right: _Split) -> FloatArray:
-        inner = self.factor.products(left[0], right[0])
-        a = (left[1] - left[0] @ self.solved) @ self._half.T
-        b = a if left is right else (right[1] - right[0] @ self.solved) @ self._half.T
-        result: FloatArray = inner + np.einsum("ij,ij->i", a, b)
-        return result
-
-    def _split(self, rows: Any) -> _Split:
-        ordered = sparse.csr_array(rows, dtype=np.float64)[:, self.pattern.order]
-        return ordered[:, : self.inner], ordered[:, self.inner :].toarray()
+        return np.asarray(lapack.dtrtri(self.root, lower=1)[0] if self.root.size else self.root)
 
     def _restored(self, x: FloatArray) -> FloatArray:
         """Put into the order of the columns of X."""
@@ -214,13 +197,8 @@ def _factorised(
     return SparsePrecision(pattern, entries, coupling, border, factor, solved, root, rows)
 
 
-def _dense(rows: Any) -> FloatArray:
-    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows, dtype=np.float64)
-
-
 def _squares(x: FloatArray) -> FloatArray:
-    result: FloatArray = np.einsum("ij,ij->i", x, x)
-    return result
+    return np.asarray(np.einsum("ij,ij->i", x, x))
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,6 +216,7 @@ class SparseGaussian:
 
     Examples
     --------
+    >>> from cavity.gaussians import analyse
     >>> factor = factorise(analyse(sparse.eye_array(2, format="csr")), np.ones(2), np.ones(2))
     >>> SparseGaussian(np.array([1.0, -2.0]), factor, 0.0).variance
     array([0.5, 0.5])
@@ -246,21 +225,6 @@ class SparseGaussian:
     mean: FloatArray
     factor: SparsePrecision
     log_mass: float
-
-    @classmethod
-    def unpacked(cls, arrays: Mapping[str, Any]) -> SparseGaussian:
-        """Rebuild from what `packed` gives: the matrix is factorised again."""
-        mean = np.asarray(arrays["mean"], dtype=np.float64)
-        upper = (arrays["data"], arrays["indices"], arrays["indptr"])
-        matrix = sparse.csc_array(upper, shape=(mean.size, mean.size))
-        return cls(mean, SparsePrecision.of(matrix, np.asarray(arrays["border"])), float(arrays["log_mass"]))
-
-    def packed(self) -> dict[str, NDArray[Any]]:
-        """Plain arrays: the upper triangle of the precision matrix by columns, its border, the mean and the mass."""
-        matrix = self.factor.matrix
-        border = self.factor.pattern.order[self.factor.inner :]
-        arrays = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr, "border": border}
-        return {**arrays, "mean": self.mean, "log_mass": np.float64(self.log_mass)}
 
     @property
     def dim(self) -> int:
@@ -285,18 +249,15 @@ class SparseGaussian:
     @property
     def covariance(self) -> FloatArray:
         """Covariance of the normalised density, for up to 5000 coordinates."""
-        if self.dim > _MAX_DENSE:
-            need = f"a covariance matrix is given for up to {_MAX_DENSE} columns, got {self.dim}"
-            raise ValueError(f"{need}; use std, spread_along(rows), draws(noise) or factor.covariance_of(left, right)")
+        if self.dim > _WIDEST_COVARIANCE:
+            need = f"a covariance matrix is given for up to {_WIDEST_COVARIANCE} columns, got {self.dim}"
+            raise ValueError(f"{need}; use std, predictor_variance(rows) or draws(noise)")
         return self.factor.solve(np.eye(self.dim))
 
     def draws(self, noise: FloatArray) -> FloatArray:
         """Turn standard normal numbers, one draw per row, into draws of the normalised density."""
         return self.mean + self.factor.draws(noise)
 
-    def spread_along(self, rows: Any) -> FloatArray:
+    def predictor_variance(self, rows: Any) -> FloatArray:
         """Variance of the linear predictor of every row, dense or sparse."""
-        return self.factor.spread_along(rows)
-
-
-__all__ = ["Analysis", "SparseGaussian", "SparsePrecision", "analyse", "factorise"]
+        return self.factor.predictor_variance(rows)

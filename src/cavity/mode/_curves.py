@@ -1,6 +1,6 @@
 r"""The losses of all rows as functions of their predictors, as they are or smoothed.
 
-A loss with kinks has no curvature to speak of. Its mean under noise of width h, :math:`E\,\ell(z + h\epsilon)` with
+A loss with kinks has no useful curvature. Its mean under noise of width h, :math:`E\,\ell(z + h\epsilon)` with
 :math:`\epsilon \sim N(0, 1)`, has; and with h the posterior's own width of z its slope and curvature are those that a
 Gaussian posterior sees.
 """
@@ -20,10 +20,8 @@ from cavity.losses import Loss, offers
 FloatArray = NDArray[np.float64]
 Derived = tuple[FloatArray, FloatArray, FloatArray]
 
-# Nodes of Gauss-Hermite quadrature: as many as losses of unknown kinks are worth, each costs one loss per row.
-_NODES = 32
-# Largest difference of two pieces where they should meet, as a share of the largest number in them: rounding.
-_CONTINUOUS = 1e-9
+_NODES = 32  # of Gauss-Hermite quadrature for losses of unknown kinks; each costs one loss per row
+_CONTINUITY_TOL = 1e-9  # gap of two pieces where they meet, as a share of the largest offset: rounding
 
 
 class Curve(Protocol):
@@ -41,7 +39,6 @@ class Plain:
     targets: FloatArray
 
     def derivatives(self, z: FloatArray) -> Derived:
-        """Ask the loss."""
         value, slope, curvature = self.loss.derivatives(self.targets, z)
         return value, slope, curvature
 
@@ -63,7 +60,6 @@ class SmoothKinks:
     width: FloatArray
 
     def derivatives(self, z: FloatArray) -> Derived:
-        """Take one normal density and distribution per kink."""
         away = z - self.places
         u = away / self.width
         below, density = ndtr(u), np.exp(-0.5 * u * u) / np.sqrt(2.0 * np.pi)
@@ -85,7 +81,7 @@ class SmoothValues:
     width: FloatArray
 
     def derivatives(self, z: FloatArray) -> Derived:
-        """Take one loss per node, less that at the centre, which rounding likes better."""
+        """Take one loss per node, less that at the centre, which loses fewer digits."""
         nodes, weights = _hermite()
         center = np.asarray(self.loss.value(self.targets, z), dtype=np.float64)
         sums = np.zeros((3, z.size))
@@ -95,14 +91,15 @@ class SmoothValues:
 
 
 def smoothed(loss: Loss, targets: FloatArray, width: FloatArray) -> Curve:
-    """Take the mean under noise: in closed form where the loss tells its pieces and they meet, else by quadrature."""
+    """Take the mean under noise: in closed form where the loss has pieces and they meet, else by quadrature."""
     offered = offers(loss).pieces
     if offered is None:
         return SmoothValues(loss, targets, width)
     pieces = [[np.broadcast_to(np.asarray(a, dtype=np.float64), targets.shape) for a in p] for p in offered(targets)]
     ends, slopes, offsets = (np.array(part) for part in zip(*pieces, strict=True))
     gaps = np.diff(offsets, axis=0) + np.diff(slopes, axis=0) * ends[:-1]
-    if not np.all(np.abs(gaps) <= _CONTINUOUS * (1.0 + np.max(np.abs(offsets)))):  # steps, or ends that are not finite
+    # Not continuous, or with ends that are not finite:
+    if not np.all(np.abs(gaps) <= _CONTINUITY_TOL * (1.0 + np.max(np.abs(offsets)))):
         return SmoothValues(loss, targets, width)
     return SmoothKinks(offsets[0], slopes[0], ends[:-1], np.diff(slopes, axis=0), width)
 

@@ -6,31 +6,30 @@ the minimum in standard deviations of the posterior, whatever the scales of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, sparse
+from scipy import optimize
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from cavity.factors import LinearBatches
-from cavity.factors.arranged import dense_rows
+from cavity.factors.rows import dense_blocks, squared
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.mode._curves import Curve
 
 FloatArray = NDArray[np.float64]
 
-# Widest Hessian that is summed up and factorised; wider ones are taken for their diagonal, and conjugate gradients do
-# the rest. Rows summed up at a time: a block and its products stay within the caches.
-_WIDEST, _ROWS = 1000, 512
+# Columns up to which the Hessian is factorised; above, its diagonal is, and conjugate gradients do the rest. Rows that
+# are summed at once: a block and its products stay within the caches.
+_WIDEST_HESSIAN, _ROWS_AT_ONCE = 1000, 512
 # Added to the unit diagonal before it is factorised: more than rounding takes from it, less than any step notices.
 _RIDGE = 1e-10
-# Steps of the trust region before the coordinates are chosen again, and how often they are.
+# Steps of the trust region in the same coordinates, and how often the coordinates are chosen.
 _STEPS, _ROUNDS = 10, 20
-# Rounding of a sum over many rows, as a share: what gains less cannot be told from standing still.
+# Rounding of a sum over many rows, as a share of it: smaller gains are not measurable.
 _ROUNDING = 1e-14
 
 
@@ -44,15 +43,15 @@ class Root(NamedTuple):
         r"""Give the change of the coefficients, :math:`D^{-1} R^{-\top} u`."""
         return self._solve(u, transposed=True) / self.scale
 
-    def pull(self, gradient: FloatArray) -> FloatArray:
+    def gradient(self, gradient: FloatArray) -> FloatArray:
         r"""Give the gradient in the new coordinates, :math:`R^{-1} D^{-1} g`."""
         return self._solve(gradient / self.scale)
 
     def spread(self, X: Any) -> FloatArray:
         r"""Give the standard deviations :math:`(x^\top H^{-1} x)^{1/2}` of the predictors of rows."""
         if self.triangle is None:
-            return np.asarray(np.sqrt(_squares(X) @ self.scale**-2.0))
-        parts = (self._solve((A / self.scale).T) for _, A in _blocks(X))
+            return np.asarray(np.sqrt(squared(X) @ self.scale**-2.0))
+        parts = (self._solve((A / self.scale).T) for _, A in dense_blocks(X, _ROWS_AT_ONCE))
         return np.concatenate([np.linalg.norm(part, axis=0) for part in parts])
 
     def _solve(self, right: FloatArray, transposed: bool = False) -> FloatArray:
@@ -83,20 +82,19 @@ class Problem:
         return np.inf if np.isnan(total) else total
 
     def gradient(self, state: State) -> FloatArray:
-        """Slope of the whole."""
         return np.asarray(self.X.T @ (self.weights * state.slope) + self.precision * (state.point - self.mean))
 
     def diagonal(self, curvature: FloatArray) -> FloatArray:
         """Diagonal of the Hessian, curvatures below zero taken for zero."""
         w = self.weights * np.maximum(curvature, 0.0)
-        return np.asarray(self.precision + _squares(self.X).T @ w)
+        return np.asarray(self.precision + squared(self.X).T @ w)
 
     def root(self, curvature: FloatArray) -> Root:
         """Factorise the Hessian, curvatures below zero taken for zero."""
-        if self.mean.size > _WIDEST:
+        if self.mean.size > _WIDEST_HESSIAN:
             return Root(np.sqrt(self.diagonal(curvature)), None)
         matrix, w = np.diag(self.precision), self.weights * np.maximum(curvature, 0.0)
-        for rows, A in _blocks(self.X):
+        for rows, A in dense_blocks(self.X, _ROWS_AT_ONCE):
             matrix += (A.T * w[rows]) @ A
         scale = np.sqrt(np.diag(matrix))
         scaled = matrix / np.outer(scale, scale)
@@ -116,7 +114,7 @@ class State(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """Where it ended, the Hessian there, how often the rows were asked, and whether the decrement is below the aim."""
+    """The end, the Hessian there, how often all rows were evaluated, and whether the decrement is below the aim."""
 
     state: State
     root: Root
@@ -125,7 +123,7 @@ class Descent(NamedTuple):
 
 
 def state_at(problem: Problem, curve: Curve, point: FloatArray) -> State:
-    """Evaluate a curve; rows whose derivatives are not finite have none."""
+    """Evaluate a curve; curvatures that are not finite count as zero."""
     value, slope, curvature = curve.derivatives(problem.X @ point)
     bend = np.where(np.isfinite(curvature), curvature, 0.0)
     return State(point, problem.cost(point, value), slope, bend)
@@ -139,7 +137,7 @@ def descend(problem: Problem, curve: Curve, point: FloatArray, tol: float, root:
     state, evaluations, radius, is_own = state_at(problem, curve, point), 1, np.inf, root is None
     for step in range(_ROUNDS + 1):
         metric = problem.root(state.curvature) if is_own or root is None else root
-        left = float(np.linalg.norm(metric.pull(problem.gradient(state))))
+        left = float(np.linalg.norm(metric.gradient(problem.gradient(state))))
         enough = max(tol, np.sqrt(_ROUNDING * abs(state.cost)))
         converged, radius = is_own and left <= enough, min(max(1.0, left), radius)
         if converged or step == _ROUNDS or radius < _ROUNDING or not np.isfinite(left + state.cost):
@@ -162,27 +160,15 @@ def _round(problem: Problem, curve: Curve, start: State, root: Root, radius: flo
 
     def cost(u: FloatArray) -> tuple[float, FloatArray]:
         state = at(u.tobytes())
-        gradient = root.pull(problem.gradient(state))
+        gradient = root.gradient(problem.gradient(state))
         is_usable = bool(np.all(np.isfinite(gradient)))
         return (state.cost, gradient) if is_usable else (np.inf, np.zeros_like(u))
 
     def product(u: FloatArray, v: FloatArray) -> FloatArray:
         bend, step = problem.weights * at(u.tobytes()).curvature, root.move(v)
-        return root.pull(problem.X.T @ (bend * (problem.X @ step)) + problem.precision * step)
+        return root.gradient(problem.X.T @ (bend * (problem.X @ step)) + problem.precision * step)
 
     options = {"gtol": tol, "maxiter": _STEPS, "initial_trust_radius": radius, "max_trust_radius": np.inf}
     origin = np.zeros(start.point.size)
     found = optimize.minimize(cost, origin, jac=True, hessp=product, method="trust-ncg", options=options)
     return at(found.x.tobytes()), at.cache_info().misses
-
-
-def _squares(X: Any) -> Any:
-    """Squared entries."""
-    return X.power(2) if sparse.issparse(X) else X * X
-
-
-def _blocks(X: Any) -> Iterator[tuple[slice, FloatArray]]:
-    """Blocks of rows as arrays of their own, and which they are."""
-    for start in range(0, X.shape[0], _ROWS):
-        rows = slice(start, start + _ROWS)
-        yield rows, dense_rows(X, False, rows)

@@ -1,4 +1,4 @@
-r"""The mode of prior times factors, and the way from there to the minimum of losses with kinks."""
+r"""The mode of prior times factors, and stages from there to the minimum of losses with kinks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from cavity.mode._descent import Descent, Problem, State, descend, state_at
 
 FloatArray = NDArray[np.float64]
 
-# Stages in search of the posterior's widths, at most; the ratio of a width to the posterior's that is near enough; and
-# the Newton decrement of a stage that only leads on. From any width the distance to the fixed point halves in a stage,
-# in logarithms, so that a dozen stages come from a factor of 1e300 to one of 1.2.
-_STAGES, _NEAR, _LOOSE = 12, 1.2, 0.1
-# Least width, as a share of the largest: rows of zeros have none.
-_NARROWEST = 1e-9
-# By how much a stage narrows the widths on the way to the minimum: slowly, so that the minimum can follow.
-_NARROWER = 0.5
+# The search for the posterior's widths: most stages, and the mean ratio of widths from stage to stage that ends it. The
+# distance to the fixed point halves per stage, in logarithms: 12 stages come from 1e300 to 1.2.
+_MAX_STAGES, _WIDTH_RATIO = 12, 1.2
+_STAGE_TOL = 0.1  # Newton decrement of a stage before the last, in standard deviations of the posterior
+_LEAST_WIDTH = 1e-9  # as a share of the largest: rows of zeros have none
+_NARROWING = 0.5  # of the widths per stage of `anneal`: slow enough for the minimum to follow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +36,7 @@ class Mode:
     cost
         Inverse temperature times all costs, and half the squared distance to the prior mean in standard deviations.
     evaluations
-        How often all rows were asked for their losses.
+        How often all rows were evaluated.
     converged
         Whether the gradient left is less than the tolerance, in standard deviations of the posterior.
     slopes, curvatures
@@ -116,7 +114,7 @@ def find_mode(factors: LinearBatches, prior: FactorialGaussian, beta: float = 1.
 
 
 def anneal(factors: LinearBatches, prior: FactorialGaussian, accuracy: float = 1e-4) -> Iterator[Stage]:
-    r"""Give the mode, and where the loss has kinks ever more stages nearer to the minimum; a smooth loss has one.
+    r"""Give the mode and, where the loss has kinks, stages that come ever closer to the minimum; a smooth loss has one.
 
     At inverse temperature :math:`\beta` the posterior is :math:`\beta^{-1/2}` times as wide. So smoothing every loss by
     the posterior's width of its predictor times :math:`\beta^{-1/2}` is what EP does at that temperature, with a full
@@ -127,7 +125,7 @@ def anneal(factors: LinearBatches, prior: FactorialGaussian, accuracy: float = 1
     yield Stage(mode.point, mode.cost, problem.diagonal(mode.curvatures), 1.0, mode.evaluations)
     lowest, point, beta, widths, root = mode.cost, mode.point, 1.0, mode.widths, None
     while np.any(widths > 0.0):
-        widths, beta = _NARROWER * widths, beta / _NARROWER**2
+        widths, beta = _NARROWING * widths, beta / _NARROWING**2
         with np.errstate(all="ignore"):
             curve = smoothed(factors.loss, factors.targets, widths)
             found = descend(problem, curve, point, float(np.sqrt(2.0 * accuracy * abs(lowest))), root)
@@ -140,11 +138,11 @@ def _smoothed_mode(problem: Problem, factors: LinearBatches, tol: float) -> Mode
     """Smooth by the prior's widths, then by those of the posterior found, until they agree; then to the end."""
     loss, targets, point, evaluations = factors.loss, factors.targets, problem.mean, 2
     widths, root = _positive(problem.root(np.zeros(targets.size)).spread(problem.X)), None
-    for _ in range(_STAGES):
-        found = descend(problem, smoothed(loss, targets, widths), point, _LOOSE, root)
+    for _ in range(_MAX_STAGES):
+        found = descend(problem, smoothed(loss, targets, widths), point, _STAGE_TOL, root)
         point, root, evaluations = found.state.point, found.root, evaluations + found.evaluations
         before, widths = widths, _positive(root.spread(problem.X))
-        if np.mean(np.abs(np.log(widths / before))) <= np.log(_NEAR):
+        if np.mean(np.abs(np.log(widths / before))) <= np.log(_WIDTH_RATIO):
             break
     curve = smoothed(loss, targets, widths)
     found = descend(problem, curve, point, tol)
@@ -166,4 +164,4 @@ def _plain_cost(problem: Problem, factors: LinearBatches, point: FloatArray) -> 
 def _positive(widths: FloatArray) -> FloatArray:
     """Give rows without a width a small one."""
     largest = float(np.max(widths))
-    return np.maximum(widths, _NARROWEST * largest if largest > 0.0 else 1.0)
+    return np.maximum(widths, _LEAST_WIDTH * largest if largest > 0.0 else 1.0)

@@ -14,8 +14,8 @@ from cavity.mode._find import Mode
 
 FloatArray = NDArray[np.float64]
 
-# A site this many times as precise as all the rest of a cavity would leave nothing of it but rounding.
-_MOST = 1e12
+# Largest precision of a site, relative to all others of its column: more would leave only rounding of the cavity.
+_MAX_RATIO = 1e12
 
 
 class BatchSites(NamedTuple):
@@ -58,11 +58,9 @@ class _Cells:
         return np.concatenate([values[a:b] @ self._X[a:b].astype(np.float64) ** power for a, b in parts])
 
     def by_column(self, cells: FloatArray) -> FloatArray:
-        """Sum over the batches."""
         return self._counted(self.column, cells, self.dim)
 
     def by_batch(self, cells: FloatArray) -> FloatArray:
-        """Sum over the columns."""
         return self._counted(self.batch, cells, self.batches)
 
     @staticmethod
@@ -115,5 +113,4 @@ def _limited(cells: _Cells, precisions: FloatArray, prior: FactorialGaussian) ->
     most = np.zeros(cells.dim)
     np.maximum.at(most, cells.column, precisions)
     others = prior.precision + cells.by_column(np.where(precisions < most[cells.column], precisions, 0.0))
-    result: FloatArray = np.minimum(precisions, (_MOST * others)[cells.column])
-    return result
+    return np.asarray(np.minimum(precisions, (_MAX_RATIO * others)[cells.column]))

@@ -1,9 +1,9 @@
-"""Both ways of annealing: EP whose temperature falls, and losses that are smoothed ever less."""
+"""Two methods of annealing: EP whose temperature falls, and losses that are smoothed less at every stage."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,17 +18,16 @@ from cavity.gaussians.factorial import FactorialGaussian
 from cavity.mode import Stage, anneal
 from cavity.optimize._minimum import Ending, Minimum
 from cavity.optimize._polish import polish
-from cavity.optimize._pricing import CountedFactor, Counter, Pricer
+from cavity.optimize._pricing import CountedFactor, Pricer
 from cavity.schedules import Order, Temperature
 from cavity.schemes._protocol import Scheme
 
-# Loops without a gain that end the annealing, and most rounds of polishing.
-_VAIN_LOOPS = 3
-_ROUNDS = 60
-# Stages that smoothing takes at least, if the loss has kinks, and how well each is solved in units of tol.
-_STAGES, _ACCURACY = 3, 0.1
-# Standard deviations of the prior beyond which a cost below zero, prior included, must fall without end.
-_FAR = 1e6
+_PATIENCE = 3  # loops without a gain, after which annealing ends
+_MAX_POLISHING = 60  # rounds
+_MIN_STAGES = 3  # of smoothing, if the loss has kinks
+_STAGE_ACCURACY = 0.1  # share of tol that a stage may leave above its own minimum
+# Standard deviations of the prior beyond which a cost below zero, prior included, has no lower bound.
+_UNBOUNDED_DISTANCE = 1e6
 
 
 class Effort(NamedTuple):
@@ -44,52 +43,51 @@ class Effort(NamedTuple):
 def smooth(factors: LinearBatches, prior: FactorialGaussian, stages: int, tol: float) -> Minimum:
     """Anneal linear factors of one loss with the full covariance until a stage gains too little."""
     check_batches(factors, prior)
-    counter = Counter()
-    price = Pricer(factors, prior, counter)
-    costs, betas, posterior, settled = [price.at(prior.mean)], [1.0], prior, True
+    price = Pricer(factors, prior)
+    costs, betas, posterior, converged = [price.at(prior.mean)], [1.0], prior, True
     for stage in _stages(factors, prior, tol):
         before = price.cost
         costs.append(float(price.note(stage.point[None], np.array([stage.cost]))[0]))
         betas.append(stage.beta)
-        counter.evaluations += stage.evaluations * len(factors)
+        price.evaluations += stage.evaluations * len(factors)
         posterior = FactorialGaussian(0.0, stage.precision * stage.point, stage.precision)
-        settled = len(betas) > _STAGES and not gained(before, price.cost, tol)
-        if settled or len(betas) > stages:
+        converged = len(betas) > _MIN_STAGES and not gained(before, price.cost, tol)
+        if converged or len(betas) > stages:
             break
     else:  # a smooth loss has a single stage
-        settled = True
-    status = ending(price, settled)
-    return Minimum(price.point, price.cost, posterior, tuple(costs), tuple(betas), status, counter.evaluations)
+        converged = True
+    status = ending(price, converged)
+    return Minimum(price.point, price.cost, posterior, tuple(costs), tuple(betas), status, price.evaluations)
 
 
 def _stages(factors: LinearBatches, prior: FactorialGaussian, tol: float) -> Iterator[Stage]:
-    """Go through the stages; a loss that raises is told as in `fit`."""
+    """Go through the stages; a loss that raises is reported as in `fit`."""
     try:
-        yield from anneal(factors, prior, accuracy=_ACCURACY * tol)
+        yield from anneal(factors, prior, accuracy=_STAGE_ACCURACY * tol)
     except Exception as error:  # of the loss, which is asked for all rows at once
         raise FactorError(-1, untouched(prior), error) from error
 
 
 class Annealed:
-    """The working state of EP whose temperature falls."""
+    """State of EP whose temperature falls."""
 
     def __init__(self, factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme) -> None:
-        self.counter = Counter()
-        self.price = Pricer(factors, prior, self.counter)
+        self.price = Pricer(factors, prior)
         self.is_linear = isinstance(factors, LinearBatches) or all(isinstance(f, LinearFactor) for f in factors)
         if not self.is_linear:
             for factor in factors:
                 scheme.check(factor)
-            factors = [CountedFactor(factor, self.counter) for factor in factors]
+            counted: list[Any] = [CountedFactor(factor, self.price) for factor in factors]
+            factors = counted
         self.factors, self.prior, self.scheme = factors, prior, scheme
         self.sites: Sequence[FactorialGaussian] | None = None
-        self.posterior, self.settled, self.spread = prior, False, prior.std
+        self.posterior, self.converged, self.spread = prior, False, prior.std
         self.costs: list[float] = []
         self.betas: list[float] = []
 
     def run(self, schedule: Temperature, effort: Effort) -> None:
-        """Go from loop to loop until some gain nothing, or all are done."""
-        damping, vain = effort.damping, 0
+        """Run loops until several in a row gain nothing, or all are done."""
+        damping, without_gain = effort.damping, 0
         for loop in range(effort.max_iter):
             self._loop(schedule.beta(loop), damping, effort.order, effort.random_state + loop)
             if not self.costs:
@@ -99,24 +97,23 @@ class Annealed:
             self.costs.append(self.price.at(self.posterior.mean))
             if self.price.cost < before:
                 self.spread = np.sqrt(self.betas[-1]) * self.posterior.std
-            vain = 0 if gained(before, self.price.cost, effort.tol) else vain + 1
+            without_gain = 0 if gained(before, self.price.cost, effort.tol) else without_gain + 1
             if not self.costs[-1] <= self.costs[0]:  # worse than the prior mean: more slowly from there
                 self.sites, damping = None, 0.5 * damping
-            if vain == _VAIN_LOOPS:
-                self.settled = True
+            if without_gain == _PATIENCE:
+                self.converged = True
                 return
 
     def polish(self, tol: float) -> None:
         """Go down from the lowest point by stars of the posterior's size at inverse temperature one."""
         if np.isfinite(self.price.cost):
             with np.errstate(all="ignore"):
-                self.settled = polish(self.price, self.price.point, self.price.cost, self.spread, tol, _ROUNDS)
+                self.converged = polish(self.price, self.price.point, self.price.cost, self.spread, tol, _MAX_POLISHING)
 
     def minimum(self) -> Minimum:
-        """Everything so far as a value."""
         p = self.price
-        status, costs, betas = ending(p, self.settled), tuple(self.costs), tuple(self.betas)
-        return Minimum(p.point, p.cost, self.posterior, costs, betas, status, self.counter.evaluations)
+        status, costs, betas = ending(p, self.converged), tuple(self.costs), tuple(self.betas)
+        return Minimum(p.point, p.cost, self.posterior, costs, betas, status, p.evaluations)
 
     def _loop(self, beta: float, damping: float, order: str | Order | ArrayLike, seed: int) -> None:
         """Run one loop on the whole to the power of beta, from the sites so far to the ratio of powers."""
@@ -138,19 +135,17 @@ class Annealed:
         self.sites, self.posterior = result.sites, result.posterior
         self.price.state = result
         if self.is_linear:
-            self.counter.evaluations += result.trace.updates
+            self.price.evaluations += result.trace.updates
 
 
 def gained(before: float, after: float, tol: float) -> bool:
-    """Whether the cost fell by more than a share."""
     return after < before and (not np.isfinite(before) or before - after > tol * abs(before))
 
 
-def ending(price: Pricer, settled: bool) -> Ending:
-    """Say how it ends."""
+def ending(price: Pricer, converged: bool) -> Ending:
     away = np.max(np.abs(price.point - price.prior.mean) / price.prior.std)
-    if price.fell_to_minus_infinity or (away > _FAR and price.cost < 0.0):
+    if price.fell_to_minus_infinity or (away > _UNBOUNDED_DISTANCE and price.cost < 0.0):
         return Ending.UNBOUNDED
     if price.was_nonfinite or not np.isfinite(price.cost):
         return Ending.NONFINITE
-    return Ending.CONVERGED if settled else Ending.STILL_FALLING
+    return Ending.CONVERGED if converged else Ending.STILL_FALLING

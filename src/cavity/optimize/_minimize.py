@@ -1,4 +1,4 @@
-"""The front door: the minimum of additive costs by annealed EP."""
+"""`minimize`: the minimum of additive costs by annealed EP."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from cavity.optimize._minimum import Minimum
 from cavity.schedules import Annealing, Order, Temperature
 from cavity.schemes._protocol import Scheme
 
-_LOOPS, _HOTTEST, _COLDEST = 10, 1.0, 100.0
-_STAGES = 24
+_LOOPS, _STAGES = 10, 24  # default limits, of EP and of smoothing
+_FIRST_BETA, _LAST_BETA = 1.0, 100.0  # inverse temperatures of the default schedule
 
 
 def minimize(
@@ -111,7 +111,7 @@ def minimize(
         found = smooth(stacked(factors), prior, most or _STAGES, tol)
     else:
         annealing, most = Annealed(factors, prior, chosen), most or _LOOPS
-        schedule = Annealing(_HOTTEST, _COLDEST, max(most, 2)) if beta is None else options.temperature
+        schedule = Annealing(_FIRST_BETA, _LAST_BETA, max(most, 2)) if beta is None else options.temperature
         annealing.run(schedule, Effort(most, tol, options.damping, order, int(random_state)))
         if polishes:
             annealing.polish(tol)

@@ -30,7 +30,7 @@ class Ending(Enum):
 
     @property
     def is_success(self) -> bool:
-        """Whether a minimum was found, as far as can be told."""
+        """Whether a minimum was found."""
         return self is Ending.CONVERGED
 
 
@@ -67,8 +67,7 @@ class Minimum:
     @property
     def spread(self) -> FloatArray:
         """How far every coordinate alone may go before the cost rises by about one half."""
-        result: FloatArray = np.sqrt(self.betas[-1]) * self.posterior.std
-        return result
+        return np.asarray(np.sqrt(self.betas[-1]) * self.posterior.std)
 
     def raise_for_status(self) -> Minimum:
         """Raise `RunError` unless a minimum was found; return this otherwise."""

@@ -1,7 +1,7 @@
-"""A long run of elliptical slice sampling: what no approximation stands between, for problems that are small.
+"""Elliptical slice sampling of the exact posterior of small problems.
 
-Chains move together, a row of an array each. There is no step size to tune and no gradient, so losses with kinks are
-sampled as smooth ones are.
+All chains move together, one per row of an array. There is neither a step size to tune nor a gradient, so that losses
+with kinks are sampled as smooth ones are.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity.factors import LinearBatches
 from cavity.gaussians.factorial import FactorialGaussian
+from reference.problems import FloatArray
 
-FloatArray = NDArray[np.float64]
-
-# The coordinates are whitened by a Gaussian this much wider than full EP's, so that its tails are not the lighter ones.
-_WIDER = 1.1
-# Share of a run that is not kept, so that the start is forgotten.
+# Variance of the whitening Gaussian against that of full EP: above 1, so that its tails are not the lighter ones.
+_INFLATION = 1.1
+# Share of a run that is discarded at the start.
 _WARM_UP = 0.2
 
 
@@ -49,15 +47,15 @@ class Draws:
 
     @property
     def effective_size(self) -> float:
-        """Independent draws that would tell as much, of the coordinate that has fewest, of means and of variances."""
-        return float(min(np.min(effective_sizes(v)) for v in self._looked_at()))
+        """Independent draws of the same accuracy, of the coordinate that has fewest, of means and of variances."""
+        return float(min(np.min(effective_sizes(v)) for v in self._checked()))
 
     @property
     def disagreement(self) -> float:
-        """Largest R-hat of a coordinate, of means and of variances: 1 where chains cannot be told apart."""
-        return float(max(np.max(disagreements(v)) for v in self._looked_at()))
+        """Largest R-hat of a coordinate, of means and of variances: 1 where chains agree."""
+        return float(max(np.max(disagreements(v)) for v in self._checked()))
 
-    def _looked_at(self) -> tuple[FloatArray, FloatArray]:
+    def _checked(self) -> tuple[FloatArray, FloatArray]:
         return self.values, (self.values - self.mean) ** 2
 
 
@@ -87,7 +85,7 @@ def sample(
         Chains, draws kept of each, and steps between draws. A fifth as many more steps come first and are not kept.
     """
     rng = np.random.default_rng(0)
-    C = np.linalg.cholesky(_WIDER * covariance)
+    C = np.linalg.cholesky(_INFLATION * covariance)
     centre, precision = prior.mean, prior.precision
 
     def level(psi: FloatArray) -> FloatArray:
@@ -114,7 +112,7 @@ def elliptical_slices(
     Returns
     -------
     FloatArray
-        Draws ``(draws, chains, dim)``, after ``warm_up`` of them that are thrown away.
+        Draws ``(draws, chains, dim)``, after ``warm_up`` discarded ones.
     """
     points, heights = start, level(start)
     kept = np.empty((draws, *start.shape))

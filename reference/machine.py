@@ -6,15 +6,15 @@ import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from cavity._version import __version__
-from paper.experiment import Json
 
 
-def describe() -> Json:
+def describe() -> dict[str, Any]:
     """Name the processor and the versions that decide the speed."""
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": usable_cores(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
@@ -31,7 +31,8 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Name the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -6,7 +6,7 @@ import pytest
 from cavity.factors import LinearBatches
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Hinge, Squared
-from paper.mcmc import Draws, disagreements, effective_sizes, elliptical_slices, sample
+from reference.mcmc import Draws, disagreements, effective_sizes, elliptical_slices, sample
 
 # Errors allowed, in standard errors of the sampler's own count of effective draws.
 ERRORS = 4.5

@@ -1,23 +1,8 @@
-"""Side by side in one run: best times, their ratios, and whether a bar is met."""
+"""Lines of the table of bars: what was measured, what was asked for, and whether it is met."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-
-
-def best_times(works: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Best seconds of each work, all of them run once a round, after one round that does not count."""
-    best = dict.fromkeys(works, float("inf"))
-    for round_ in range(repeats + 1):
-        for name, work in works.items():
-            start = time.perf_counter()
-            work()
-            seconds = time.perf_counter() - start
-            if round_:
-                best[name] = min(best[name], seconds)
-    return best
 
 
 @dataclass(frozen=True, slots=True)

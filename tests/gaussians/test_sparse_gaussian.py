@@ -88,12 +88,10 @@ def assert_right(X: sparse.csr_array, weights: np.ndarray, precisions: np.ndarra
     draws = factor.draws(identity)
     close(draws.T @ draws, inverse)
     np.testing.assert_allclose(factor.matrix.toarray(), np.triu(matrix), rtol=CLOSE, atol=CLOSE * np.abs(matrix).max())
-    # Rows with columns that never met, one after the other and against each other, sparse and dense.
-    others = sparse.csr_array(np.roll(identity, 1, axis=0) + 0.5 * np.roll(identity, 3, axis=0))
-    for left, right in ((others, others), (others, others[::-1]), (others.toarray(), others.toarray())):
-        a, b = (x.toarray() if sparse.issparse(x) else x for x in (left, right))
-        close(factor.covariance_of(left, right), np.sum((a @ inverse) * b, axis=1))
-    close(factor.spread_along(others), factor.spread_along(others.toarray()))
+    # Rows with columns that never met, sparse and dense.
+    others = np.roll(identity, 1, axis=0) + 0.5 * np.roll(identity, 3, axis=0)
+    for form in (np.asarray, sparse.csr_array):
+        close(factor.predictor_variance(form(others)), np.sum((others @ inverse) * others, axis=1))
     return factor
 
 
@@ -127,9 +125,9 @@ def test_several_steps_in_parts(design, a, b, steps, monkeypatch):
     weights, precisions = rng.gamma(1.0, size=600), np.ones(X.shape[1])
     whole = assert_right(X, weights, precisions)
     assert len(whole.factor.elimination.steps) >= steps
-    monkeypatch.setattr(_elimination, "_AT_ONCE", 50)
+    monkeypatch.setattr(_elimination, "_PAIRS_AT_ONCE", 50)
     monkeypatch.setattr(_analysis, "_ROWS_AT_ONCE", 100)
-    monkeypatch.setattr(sparse_module, "_AT_ONCE", 50_000)
+    monkeypatch.setattr(sparse_module, "_ENTRIES_AT_ONCE", 50_000)
     parts = assert_right(X, weights, precisions)
     assert len(parts.factor.elimination.steps) > len(whole.factor.elimination.steps)
 
@@ -213,21 +211,24 @@ def test_shapes_are_checked():
 
 
 @pytest.mark.parametrize("design", DESIGNS)
-def test_a_gaussian_survives_packing(design):
+def test_a_gaussian_is_rebuilt_from_its_matrix_and_border(design):
     rng = np.random.default_rng(5)
     X = with_dense_columns(rng, design(rng, 400, 10, 30), 2)
     d = X.shape[1]
     weights = np.where(rng.random(400) < 0.2, 0.0, rng.random(400))
     gaussian = SparseGaussian(rng.normal(size=d), factorise(analyse(X), weights, np.ones(d)), -1.5)
-    copy = SparseGaussian.unpacked(gaussian.packed())
+    factor = gaussian.factor
+    copy = SparseGaussian(
+        gaussian.mean, SparsePrecision.of(factor.matrix, factor.pattern.order[factor.inner :]), gaussian.log_mass
+    )
     noise = rng.normal(size=(3, d))
     assert (copy.dim, copy.log_mass, copy.is_proper) == (d, -1.5, True)
     for a, b in ((copy.mean, gaussian.mean), (copy.std, gaussian.std), (copy.covariance, gaussian.covariance)):
         np.testing.assert_allclose(a, b, rtol=CLOSE, atol=CLOSE)
     np.testing.assert_allclose(copy.draws(noise), gaussian.draws(noise), rtol=CLOSE, atol=CLOSE)
-    np.testing.assert_allclose(copy.spread_along(X), gaussian.factor.row_variances(), rtol=CLOSE)
+    np.testing.assert_allclose(copy.predictor_variance(X), gaussian.factor.row_variances(), rtol=CLOSE)
     assert copy.factor.log_det == pytest.approx(gaussian.factor.log_det)
-    with pytest.raises(ValueError, match="spread_along"):
+    with pytest.raises(ValueError, match="predictor_variance"):
         copy.factor.row_variances()
 
 

@@ -1,4 +1,4 @@
-"""Data of the bars: real sets, standardised, and simulated designs; labels are -1 and +1, and no constant column."""
+"""Data of the benchmarks: real sets, standardised, and simulated designs; labels -1 and +1, no constant column."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.datasets import load_diabetes, load_digits, load_wine
 
 from cavity import datasets
-
-FloatArray = NDArray[np.float64]
-
-PAPER = ("haberman", "ionosphere", "breast_cancer", "bank", "census")
-LARGE = ("bank", "census")
+from reference.problems import FloatArray
 
 
-class Problem(NamedTuple):
+class Data(NamedTuple):
     """Rows and labels."""
 
     name: str
@@ -100,7 +95,7 @@ def _one_hot() -> tuple[FloatArray, FloatArray]:
 
 
 _REAL: dict[str, Callable[[], tuple[FloatArray, FloatArray]]] = {
-    **{name: (lambda name=name: _of_the_paper(name)) for name in PAPER},
+    **{name: (lambda name=name: _of_the_paper(name)) for name in datasets.NAMES},
     "wine, 0 against the rest": _wine,
     "digits, 3 against 8": _digits,
     "diabetes, above the median": _diabetes,
@@ -115,6 +110,6 @@ REAL, SIMULATED = tuple(_REAL), tuple(_SIMULATED)
 
 
 @cache
-def problem(name: str) -> Problem:
+def load(name: str) -> Data:
     """One of `REAL` or `SIMULATED`."""
-    return Problem(name, *{**_REAL, **_SIMULATED}[name]())
+    return Data(name, *{**_REAL, **_SIMULATED}[name]())

@@ -8,19 +8,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
 from cavity.losses import Logistic, Loss
-
-FloatArray = NDArray[np.float64]
+from reference.problems import LOSSES, FloatArray
 
 _NEWTON_STEPS = 100
 _INTERIOR_STEPS = 200
-_TO_BOUNDARY, _WELL_INSIDE = 0.99, 0.1
-# A gap that grows so much above the best has met rounding, if the best was near the end by this share of the cost.
-_LOST, _NEAR = 1e3, 1e-3
+# Share of the largest feasible step that is taken, and least distance of the start from the box, as a share of it.
+_STEP_SHARE, _START_MARGIN = 0.99, 0.1
+# The gap grows by rounding in the end: stop at this multiple of the least one, once that is this share of the cost.
+_DIVERGED, _CLOSE = 1e3, 1e-3
 
 
 class Certified(NamedTuple):
@@ -55,6 +54,15 @@ def powell(loss: Loss, A: FloatArray, variance: float, start: FloatArray) -> Flo
     """Minimise as the paper did: SciPy's Powell with its own tolerances."""
     result = minimize(lambda point: cost(loss, A, point, variance), start, method="Powell")
     return np.asarray(result.x, dtype=np.float64)
+
+
+def offline_minimum(loss: str, A: FloatArray, variance: float, start: FloatArray | None = None) -> FloatArray:
+    """Minimise a loss of the paper, by name: Newton, quadratic program, or Powell from the logistic minimum."""
+    if loss == "hinge":
+        return hinge_program(A, variance).point
+    if loss == "logistic" or start is None:
+        start = newton_logistic(A, variance).point
+    return start if loss == "logistic" else powell(LOSSES[loss], A, variance, start)
 
 
 class _Interior(NamedTuple):
@@ -94,7 +102,7 @@ def hinge_program(
 
     Its dual has a box only, :math:`\max_{0 \le \alpha \le b} m \sum_k \alpha_k - \tfrac1{2v}\lVert\theta(\alpha)
     \rVert^2` with :math:`\theta(\alpha) = v A^\top(\alpha - c)`; every iterate lies in the box, so the difference
-    of the two objectives bounds the error. :math:`O(n d^2)` a step, 10 to 30 steps; up to 100 with rare columns.
+    of the two objectives bounds the error. :math:`O(n d^2)` per step, 10 to 30 steps; up to 100 with rare columns.
     """
     n, d = A.shape
     linear = np.zeros(n) if given_up is None else given_up
@@ -110,7 +118,7 @@ def hinge_program(
         if gap < best.gap:
             best = Certified(point, gap)
         size = max(1.0, abs(primal))
-        if gap <= tol * size or (gap > _LOST * best.gap and best.gap < _NEAR * size):
+        if gap <= tol * size or (gap > _DIVERGED * best.gap and best.gap < _CLOSE * size):
             break
         at = _mehrotra(A, variance, at, z - margin - at.lower + at.upper)
     return best
@@ -120,7 +128,7 @@ def _start(A: FloatArray, variance: float, slope: float, margin: float, linear: 
     """Start where the point is small, well inside the box, with multipliers of one size or more and no residual."""
     ridge = A.T @ A + np.eye(A.shape[1]) / variance
     flat = 0.5 * slope - A @ cho_solve(cho_factor(ridge), A.T @ (0.5 * slope - linear))
-    alpha = np.clip(flat, _WELL_INSIDE * slope, (1.0 - _WELL_INSIDE) * slope)
+    alpha = np.clip(flat, _START_MARGIN * slope, (1.0 - _START_MARGIN) * slope)
     excess = variance * (A @ (A.T @ (alpha - linear))) - margin
     size = float(np.mean(np.abs(excess)))
     return _Interior(alpha, slope - alpha, np.maximum(excess, 0.0) + size, np.maximum(-excess, 0.0) + size)
@@ -145,4 +153,4 @@ def _mehrotra(A: FloatArray, variance: float, at: _Interior, residual: FloatArra
         aim - at.alpha * at.lower - predicted.alpha * predicted.lower,
         aim - at.room * at.upper - predicted.room * predicted.upper,
     )
-    return at.moved(corrected, _TO_BOUNDARY * at.reach(corrected))
+    return at.moved(corrected, _STEP_SHARE * at.reach(corrected))

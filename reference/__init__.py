@@ -1,0 +1,1 @@
+"""What the reproduction, the benchmarks and the tests share; not installed."""
