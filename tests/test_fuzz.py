@@ -282,12 +282,10 @@ def estimator_options() -> Any:
     """Parameters of both estimators."""
     return st.fixed_dictionaries(
         {
-            "batch_size": st.integers(1, 12),
             "max_iter": st.sampled_from((1, 3, 8, 60)),
             "covariance": st.sampled_from(("auto", "diagonal", "full", "sparse")),
             "fit_intercept": st.booleans(),
             "prior_variance": st.sampled_from((25.0, 1e-6, 1e6, "auto", "auto")),
-            "beta": st.sampled_from((1.0, 1.0, 1e-6, 1e6)),
         }
     )
 
@@ -335,7 +333,7 @@ def test_classifier(data, parameters, classes):
     y = np.digitize(data.targets("reals"), [0.0] if classes == 2 else [-0.5, 0.5])
     if data.rows > 1 and data.answers != "constant":  # a single class is refused, and that need not be all one sees
         y[0], y[-1] = 0, classes - 1
-    check_fits([EPClassifier(random_state=0, scheme="la", **parameters) for _ in range(2)], data, y)
+    check_fits([EPClassifier(random_state=0, **parameters) for _ in range(2)], data, y)
 
 
 @cases(60)
@@ -349,7 +347,7 @@ def test_classifier(data, parameters, classes):
 def test_regressor(data, parameters, loss, scale, normalize):
     y = data.targets("counts" if loss == "poisson" else "reals")
     more = {"loss": loss, "scale": scale, "normalize_y": normalize and loss != "poisson"}
-    check_fits([EPRegressor(random_state=0, scheme="la", **parameters, **more) for _ in range(2)], data, y)
+    check_fits([EPRegressor(random_state=0, **parameters, **more) for _ in range(2)], data, y)
 
 
 def check_fits(models: Any, data: Any, y: Any) -> None:
@@ -380,7 +378,7 @@ def test_streams(data, parameters, forget, size):
     before = snapshot(X, y)
     if parameters["covariance"] == "sparse":  # which needs all rows at once, and says so
         parameters["covariance"] = "auto"
-    models = [EPClassifier(random_state=0, scheme="la", **parameters) for _ in range(2)]
+    models = [EPClassifier(random_state=0, **parameters) for _ in range(2)]
 
     def take(model, rows):
         quietly(lambda: model.partial_fit(X[rows], y[rows], classes=[-1.0, 1.0], forget=forget), model)
