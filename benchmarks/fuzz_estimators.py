@@ -184,7 +184,7 @@ def draw_parameters(rng: Any, classify: bool, d: int, calm: bool) -> dict[str, A
     product = given["loss"] in ("logistic", "squared") and rng.random() < 0.15
     given["covariance"] = "diagonal" if product else one_of(rng, "auto", "auto", "full", "sparse")
     if product:
-        given.update(scheme="la", max_iter=10)
+        given["max_iter"] = 10
     if rng.random() < 0.5:
         given["prior_variance"] = one_of(rng, 1.0, 25.0, 1e-6, 1e6, np.full(d, 2.0))
     return given if calm else spoilt_parameters(rng, given, classify, d)
@@ -198,8 +198,6 @@ def spoilt_parameters(rng: Any, given: dict[str, Any], classify: bool, d: int) -
         given["prior_mean"] = one_of(rng, 1.0, -1e6, 1e99, np.linspace(-1.0, 1.0, d))
     if rng.random() < 0.2:
         given["intercept_prior_variance"] = one_of(rng, 1e-12, 1.0, 1e12, 1e300)
-    if rng.random() < 0.2:
-        given["beta"] = one_of(rng, 0.01, 0.5, 2.0, 100.0, 1e-300, 1e300)
     if rng.random() < 0.15:
         given["tol"] = one_of(rng, 0.0, 1e-8, 1.0, 1e300)
     if not classify:
@@ -210,7 +208,7 @@ def spoilt_parameters(rng: Any, given: dict[str, Any], classify: bool, d: int) -
         given["epsilon"] = one_of(rng, 1.35, 1e-9, 1e9)
     if rng.random() < 0.1:
         names = ["loss", "prior_variance", "prior_mean", "fit_intercept", "intercept_prior_variance", "covariance"]
-        names += ["scheme", "batch_size", "max_iter", "tol", "beta", "random_state", "verbose"]
+        names += ["max_iter", "tol", "random_state", "verbose"]
         names += ["class_weight"] if classify else ["scale", "normalize_y", "quantile", "epsilon"]
         given[names[int(rng.integers(len(names)))]] = one_of(rng, *ODD)
     if given.get("max_iter") == 10**30 or given.get("verbose") is True:

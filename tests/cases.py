@@ -24,9 +24,14 @@ def quietly(function, *args, **kwargs):
         return function(*args, **kwargs)
 
 
+def bare_fit(factors, prior, scheme="vq", **kwargs):
+    """Run EP as the paper has it, without safeguards."""
+    return cavity.fit(factors, prior, scheme, **{"safeguards": False, **kwargs})
+
+
 def fit(factors, prior, scheme="vq", **kwargs):
-    """Run plain EP in plain Python, as the paper has it: compiled loops are compared with it elsewhere."""
-    return quietly(cavity.fit, factors, prior, scheme, **{"compiled": False, "safeguards": False, **kwargs})
+    """Do so in plain Python: compiled loops are compared with it elsewhere."""
+    return quietly(bare_fit, factors, prior, scheme, **{"compiled": False, **kwargs})
 
 
 def all_components(module):

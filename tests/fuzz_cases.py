@@ -240,14 +240,14 @@ def options(
 
     def together(sites: str, loops: int, start: Any, **others: Any) -> dict[str, Any]:
         single = sites == "none"
-        others |= {"sites": sites, "loops": 1 if single else loops, "start": start if sites == "own" else None}
+        others |= {"sites": sites, "max_iter": 1 if single else loops, "start": start if sites == "own" else None}
         return others
 
     return st.builds(
         together,
         sites=st.sampled_from(sites),
         scheme=st.sampled_from(schemes),
-        loops=st.integers(1, 4),
+        max_iter=st.integers(1, 4),
         start=st.sampled_from(starts),
         beta=st.sampled_from((1.0, 1.0, 1e-6, 1e-3, 30.0, 1e6, (0.1, 1.0, 10.0), (1e6, 1.0))),
         power=st.sampled_from((1.0, 1.0, 0.5, 2.0)),
@@ -382,7 +382,7 @@ def check_status(result: Result, given: dict[str, Any]) -> None:
         assert trace.changes[-1] < given["tol"]
     elif status is Status.SINGLE_PASS:
         assert single
-    elif status is Status.MAX_LOOPS:
+    elif status is Status.MAX_ITER:
         assert not single
         assert len(trace.changes) == given["loops"]
         assert given["safeguards"] or not trace.changes[-1] < given["tol"] or len(set(trace.betas)) > 1

@@ -287,7 +287,7 @@ def test_weights_are_routed_through_a_pipeline(kind):
 @pytest.mark.parametrize("covariance", ["full", "sparse", "diagonal"])
 def test_draws_have_the_moments_of_the_posterior(kind, covariance):
     make, X, y = parts(kind)
-    model, n = make(covariance=covariance, scheme="la", tol=1e-3).fit(X, y), 20_000
+    model, n = make(covariance=covariance, tol=1e-3).fit(X, y), 20_000
     coef, intercept = model.sample_coef(n, random_state=0, return_intercept=True)
     assert (coef.shape, intercept.shape) == ((n, 4), (n,))
     mean, std = (

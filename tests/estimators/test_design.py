@@ -28,20 +28,6 @@ def test_empty_rows_get_an_intercept_too():
     np.testing.assert_array_equal(with_intercept(X).toarray(), [[0.0, 0.0, 1.0]] * 3)
 
 
-def test_memory_is_used_again_only_where_it_fits():
-    X = two_classes()[0]
-    first = with_intercept(X[:10])
-    again = with_intercept(X[10:20], first)
-    assert again is first
-    np.testing.assert_array_equal(again, np.column_stack([X[10:20], np.ones(10)]))
-    for other in (X[:9], X[:10].astype(np.float32), X[:10, :3]):
-        assert with_intercept(other, first) is not first
-    kept = with_intercept(sparse.csr_array(X[:10]))
-    dense = with_intercept(X[10:20], kept)
-    assert isinstance(dense, np.ndarray)
-    np.testing.assert_array_equal(dense, np.column_stack([X[10:20], np.ones(10)]))
-
-
 @pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
 def test_rows_of_weight_zero_are_dropped(storage):
     X, targets, weights = storage(np.eye(4)), np.arange(8.0).reshape(2, 4), np.array([1.0, 0.0, 2.0, 0.0])
@@ -53,7 +39,7 @@ def test_rows_of_weight_zero_are_dropped(storage):
         rows, kept, left = rows_of_weight(X, targets, same)
         assert (rows is X, kept is targets, left is same) == (True, True, True)
     with pytest.raises(ValueError, match="positive for at least one row"):
-        rows_of_weight(X, targets, np.zeros(4))
+        rows_of_weight(X, targets, None, np.zeros(4))
 
 
 def test_squares_keep_the_storage():

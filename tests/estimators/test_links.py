@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,17 +15,27 @@ from scipy.stats import norm
 from cavity.estimators._links import log_odds, positive_probability
 from cavity.losses import Hinge, Logistic, QuasiZeroOne
 
+
+class SteepHinge(NamedTuple):
+    """Four times the hinge loss."""
+
+    factor: float = 4.0
+
+    def value(self, y: Any, z: Any) -> Any:
+        return self.factor * Hinge().value(y, z)
+
+
 # Absolute tolerances. Where a link has kinks, they are those of the module's own statement.
 EXACT, KINKED = 1e-8, 1e-3
 CASES = {
-    "logistic": (Logistic(), 1.0, EXACT),
-    "sharp logistic": (Logistic(3.0), 1.0, EXACT),
-    "warm logistic": (Logistic(), 0.3, EXACT),
-    "hinge": (Hinge(), 1.0, KINKED),
-    "cold hinge": (Hinge(), 4.0, KINKED),
-    "quasi 0-1": (QuasiZeroOne(), 1.0, KINKED),
-    "steep quasi 0-1": (QuasiZeroOne(0.02), 1.0, KINKED),
-    "own": (SquaredHinge(), 1.0, KINKED),
+    "logistic": (Logistic(), EXACT),
+    "sharp logistic": (Logistic(3.0), EXACT),
+    "warm logistic": (Logistic(0.3), EXACT),
+    "hinge": (Hinge(), KINKED),
+    "steep hinge": (SteepHinge(), KINKED),
+    "quasi 0-1": (QuasiZeroOne(), KINKED),
+    "steep quasi 0-1": (QuasiZeroOne(0.02), KINKED),
+    "own": (SquaredHinge(), KINKED),
 }
 every_case = pytest.mark.parametrize("case", CASES)
 STDS = np.logspace(-3.0, 3.0, 13)
@@ -36,19 +47,17 @@ MEANS = np.array([-30.0, -4.0, -1.01, -0.3, -0.04, 0.0, 0.07, 0.5, 1.0, 2.0, 11.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
 
 
-def link(loss, beta, z):
-    return expit(beta * (loss.value(-1.0, z) - loss.value(1.0, z)))
+def link(loss, z):
+    return expit(loss.value(-1.0, z) - loss.value(1.0, z))
 
 
-def integrated(loss, beta, mean, std):
+def integrated(loss, mean, std):
     """Integrate by forty points of Gauss and Legendre between any two places where the link or the normal bends."""
     bends = np.concatenate([np.linspace(-40.0, 40.0, 81), [-100.0, -0.1, -0.02, 0.02, 0.1, 100.0]])
     borders = np.unique(np.clip(np.append((bends - mean) / std, np.linspace(-10.0, 10.0, 21)), -10.0, 10.0))
     middle, half = 0.5 * (borders[1:] + borders[:-1])[:, None], 0.5 * np.diff(borders)[:, None]
     u = middle + half * _NODES
-    return float(
-        np.sum(half * _WEIGHTS * link(loss, beta, mean + std * u) * np.exp(-0.5 * u * u)) / np.sqrt(2.0 * np.pi)
-    )
+    return float(np.sum(half * _WEIGHTS * link(loss, mean + std * u) * np.exp(-0.5 * u * u)) / np.sqrt(2.0 * np.pi))
 
 
 def test_integration_in_pieces_is_adaptive_integration():
@@ -56,68 +65,66 @@ def test_integration_in_pieces_is_adaptive_integration():
         borders = [-0.1, 0.0, 0.1, -1.0, 1.0, mean - 10.0 * std, mean + 10.0 * std]
         borders = sorted(b for b in borders if abs(b - mean) <= 10.0 * std)
         whole = sum(
-            quad(lambda z: link(loss, 1.0, z) * norm.pdf(z, mean, std), a, b, epsabs=1e-12)[0]  # noqa: B023
+            quad(lambda z: link(loss, z) * norm.pdf(z, mean, std), a, b, epsabs=1e-12)[0]  # noqa: B023
             for a, b in itertools.pairwise(borders)
         )
-        assert integrated(loss, 1.0, mean, std) == pytest.approx(whole, abs=1e-10)
+        assert integrated(loss, mean, std) == pytest.approx(whole, abs=1e-10)
 
 
 @every_case
 def test_means_are_those_of_the_integral(case):
-    loss, beta, tolerance = CASES[case]
+    loss, tolerance = CASES[case]
     for std in (*STDS, *CRITICAL):
-        found = positive_probability(loss, beta, MEANS, np.full(MEANS.size, std**2))
-        wanted = [integrated(loss, beta, mean, std) for mean in MEANS]
+        found = positive_probability(loss, MEANS, np.full(MEANS.size, std**2))
+        wanted = [integrated(loss, mean, std) for mean in MEANS]
         np.testing.assert_allclose(found, wanted, rtol=0.0, atol=tolerance, err_msg=f"std {std}")
 
 
 @every_case
 def test_without_doubt_it_is_the_link_itself(case):
-    loss, beta, _ = CASES[case]
-    found = positive_probability(loss, beta, MEANS, np.zeros(MEANS.size))
-    np.testing.assert_allclose(found, link(loss, beta, MEANS), rtol=1e-12)
+    loss, _ = CASES[case]
+    found = positive_probability(loss, MEANS, np.zeros(MEANS.size))
+    np.testing.assert_allclose(found, link(loss, MEANS), rtol=1e-12)
 
 
 @every_case
 def test_doubt_leads_to_one_half_and_probabilities_rise_with_the_mean(case):
-    loss, beta, tolerance = CASES[case]
+    loss, tolerance = CASES[case]
     means = np.linspace(-5.0, 5.0, 101)
     for std in STDS:
-        found = positive_probability(loss, beta, means, np.full(means.size, std**2))
+        found = positive_probability(loss, means, np.full(means.size, std**2))
         assert np.all((found >= 0.0) & (found <= 1.0))
         assert np.all(np.diff(found) > -2.0 * tolerance)
         np.testing.assert_allclose(found + found[::-1], 1.0, rtol=0.0, atol=2.0 * tolerance)
-    np.testing.assert_allclose(positive_probability(loss, beta, means, np.full(means.size, 1e12)), 0.5, atol=1e-3)
+    np.testing.assert_allclose(positive_probability(loss, means, np.full(means.size, 1e12)), 0.5, atol=1e-3)
 
 
 @every_case
 def test_log_odds_are_those_of_the_probabilities(case):
-    loss, beta, tolerance = CASES[case]
+    loss, tolerance = CASES[case]
     for std in (0.0, 0.5, 3.0, 100.0):
         variance = np.full(MEANS.size, std**2)
-        chance = positive_probability(loss, beta, MEANS, variance)
+        chance = positive_probability(loss, MEANS, variance)
         inside = np.minimum(chance, 1.0 - chance) > 1e-4
         np.testing.assert_allclose(
-            expit(log_odds(loss, beta, MEANS, variance))[inside], chance[inside], rtol=0.0, atol=2.0 * tolerance
+            expit(log_odds(loss, MEANS, variance))[inside], chance[inside], rtol=0.0, atol=2.0 * tolerance
         )
     far = np.array([-35.0, -30.0, 30.0, 35.0])
-    assert np.all(np.diff(log_odds(loss, beta, far, np.zeros(4))) > 0.0)
+    assert np.all(np.diff(log_odds(loss, far, np.zeros(4))) > 0.0)
 
 
 def test_log_odds_of_the_logistic_link_without_doubt_are_the_predictor():
     z = np.array([-300.0, -2.0, 0.0, 1.0, 500.0])
-    np.testing.assert_allclose(log_odds(Logistic(), 1.0, z, np.zeros(5)), z, rtol=1e-12, atol=1e-12)
-    assert np.all(np.isfinite(log_odds(Logistic(), 1.0, 1e6 * z, np.zeros(5))))
-    assert logit(0.25) == pytest.approx(log_odds(Logistic(), 1.0, np.array([logit(0.25)]), np.zeros(1))[0])
+    np.testing.assert_allclose(log_odds(Logistic(), z, np.zeros(5)), z, rtol=1e-12, atol=1e-12)
+    assert np.all(np.isfinite(log_odds(Logistic(), 1e6 * z, np.zeros(5))))
+    assert logit(0.25) == pytest.approx(log_odds(Logistic(), np.array([logit(0.25)]), np.zeros(1))[0])
 
 
 def test_many_rows_are_taken_in_blocks_and_none_gives_none():
     rng = np.random.default_rng(0)
     mean, variance = rng.normal(size=10_001), rng.uniform(0.0, 4.0, 10_001)
     for loss in (Logistic(), Hinge()):
-        whole = positive_probability(loss, 1.0, mean, variance)
-        parts = [
-            positive_probability(loss, 1.0, mean[i : i + 1], variance[i : i + 1])[0] for i in (0, 4095, 4096, 10_000)
-        ]
+        whole = positive_probability(loss, mean, variance)
+        parts = [positive_probability(loss, mean[i : i + 1], variance[i : i + 1])[0] for i in (0, 4095, 4096, 10_000)]
         np.testing.assert_allclose(whole[[0, 4095, 4096, 10_000]], parts, rtol=1e-13)
-        assert positive_probability(loss, 1.0, np.empty(0), np.empty(0)).shape == (0,)
+        assert positive_probability(loss, np.empty(0), np.empty(0)).shape == (0,)

@@ -31,7 +31,7 @@ HALF = 30
 @pytest.mark.parametrize("prior_mean", [0.0, 1.5])
 def test_merged_models_of_gaussian_factors_equal_one_trained_on_all(prior_mean, covariance):
     X, y = orthogonal() if covariance == "diagonal" else line(n=60)
-    options = {"prior_mean": prior_mean, "covariance": covariance, "scheme": "la", "fit_intercept": False, "tol": 1e-9}
+    options = {"prior_mean": prior_mean, "covariance": covariance, "fit_intercept": False, "tol": 1e-9}
     a, b, whole = (
         gaussian_regressor(**options).fit(X[rows], y[rows]) for rows in (slice(0, HALF), slice(HALF, None), slice(None))
     )
@@ -54,7 +54,7 @@ def test_streams_merge_as_fits_do():
 @pytest.mark.parametrize("covariance", ["full", "sparse", "diagonal"])
 def test_natural_parameters_beyond_the_prior_add_up(covariance):
     X, y = two_classes()
-    options = {"covariance": covariance, "scheme": "la", "fit_intercept": False}
+    options = {"covariance": covariance, "fit_intercept": False}
     a, b = classifier(**options).fit(X[:HALF], y[:HALF]), classifier(**options).fit(X[HALF:], y[HALF:])
     precision = [np.linalg.inv(m.covariance_[0]) for m in (a, b, a.merge(b))]
     np.testing.assert_allclose(precision[0] + precision[1] - np.eye(4), precision[2], rtol=1e-9, atol=1e-9)
@@ -109,7 +109,7 @@ def test_regressors_of_other_units_and_scales_are_pooled(covariance, loss):
     X, y = line(n=600)
     order = np.argsort(X[:, 0])  # the first half has lower targets
     X, y = X[order], y[order]
-    options = {"loss": loss, "covariance": covariance, "scheme": "la", "tol": 1e-4}
+    options = {"loss": loss, "covariance": covariance, "tol": 1e-4}
     a, b, whole = (
         EPRegressor(**options).fit(X[rows], y[rows]) for rows in (slice(0, 300), slice(300, None), slice(None))
     )
@@ -152,7 +152,6 @@ def test_exact_knowledge_of_other_units_adds_up():
         ({"intercept_prior_variance": 7.0}, "different priors"),
         ({"fit_intercept": False}, "the same columns"),
         ({"loss": Logistic(2.0)}, "different losses"),
-        ({"beta": 0.5}, "different"),
         ({"covariance": "sparse"}, "different posteriors"),
     ],
     ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",

@@ -91,11 +91,9 @@ ANY = {
     "another plan": setting("plan_", Plan("banded", "so")),
     "no plan": removing("plan_"),
     "no totals": removing("_totals"),
-    "totals that are no numbers": lambda m: setattr(m, "_totals", replace(m._totals, rows=np.nan)),
+    "totals that are no numbers": lambda m: setattr(m, "_totals", m._totals._replace(rows=np.nan)),
     "no loss": removing("_loss"),
     "a loss of another kind": setting("_loss", 3.0),
-    "a power that is none": setting("_fitted_beta", np.nan),
-    "a negative power": setting("_fitted_beta", -1.0),
     "names of other columns": setting("feature_names_in_", np.array(["a"], dtype=object)),
     "no status": setting("status_", "fine"),
 }

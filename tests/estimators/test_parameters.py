@@ -20,11 +20,8 @@ SHARED = {
     "fit_intercept": NO_FLAG,
     "intercept_prior_variance": NOT_POSITIVE,
     "covariance": [None, "whole", 1, [], np.eye(4), True],
-    "scheme": [None, "newton", 3, object(), []],
-    "batch_size": NOT_WHOLE,
     "max_iter": NOT_WHOLE,
     "tol": [None, "x", [], object(), np.nan, np.inf, -1.0, True, 1j, [0.1]],
-    "beta": NOT_POSITIVE,
     "verbose": ["yes", 2, -1, 0.5, [], object()],
 }
 OF_CLASSIFIER = {
@@ -82,7 +79,7 @@ def test_parameters_of_a_loss_are_refused_where_it_is_used(options, match):
 def test_parameters_are_looked_at_before_the_data():
     """Neither rows nor targets make sense here; the message is about the parameter."""
     for make in (EPClassifier, EPRegressor):
-        for name in ("intercept_prior_variance", "beta", "tol", "max_iter", "batch_size", "loss"):
+        for name in ("intercept_prior_variance", "tol", "max_iter", "loss"):
             for method in ("fit", "partial_fit"):
                 with pytest.raises(ValueError, match=name):
                     getattr(make(**{name: None}), method)("no rows", "no targets")
@@ -99,9 +96,9 @@ def test_an_intercept_without_a_prior_variance_never_reaches_a_stream():
 
 def test_a_parameter_spoilt_in_mid_stream_leaves_the_model_as_it_was():
     X, y = two_classes()
-    for options in ({}, {"covariance": "diagonal", "scheme": "la"}):
+    for options in ({}, {"covariance": "diagonal"}):
         model = EPClassifier(**options).partial_fit(X, y, [0, 1])
-        for name in ("intercept_prior_variance", "beta", "tol", "max_iter", "batch_size", "prior_variance"):
+        for name in ("intercept_prior_variance", "tol", "max_iter", "prior_variance"):
             good = getattr(model, name)
             model.set_params(**{name: "spoilt"})
             before = frozen(model)
@@ -114,7 +111,12 @@ def test_a_parameter_spoilt_in_mid_stream_leaves_the_model_as_it_was():
 @pytest.mark.parametrize("number", [np.float32(2.0), np.int64(2), np.array(2.0), 2])
 def test_numbers_of_any_kind_will_do(number):
     X, y = two_classes()
-    options = {"prior_variance": number, "intercept_prior_variance": number, "beta": number, "max_iter": np.int32(9)}
+    options = {
+        "prior_variance": number,
+        "intercept_prior_variance": number,
+        "prior_mean": number,
+        "max_iter": np.int32(9),
+    }
     a = EPClassifier(**options).fit(X, y)
     b = EPClassifier(**{name: float(value) for name, value in options.items()}).fit(X, y)
     np.testing.assert_array_equal(a.coef_, b.coef_)

@@ -50,7 +50,7 @@ def of_three():
 
 
 def of_a_product():
-    return product_classifier(beta=0.5, scheme=cavity.schemes.Laplace()), two_classes()
+    return product_classifier(), two_classes()
 
 
 def of_reals():

@@ -14,7 +14,7 @@ from cavity.estimators import _plan
 from cavity.estimators._base import ConditionalDeviationsWarning
 from cavity.estimators._plan import WIDEST_COVARIANCE, WIDEST_STREAM, Plan, full_work, plan_stream
 
-OPTIONS = {"scheme": "la", "prior_variance": 1.0, "max_iter": 20, "tol": 0.1}
+OPTIONS = {"prior_variance": 1.0, "max_iter": 20, "tol": 0.1}
 
 
 def one_hot(n=400, levels=150, seed=0):

@@ -24,7 +24,7 @@ from scipy import sparse
 from scipy.special import erf
 from scipy.stats import multivariate_normal, norm, poisson
 
-from cavity import EPRegressor, Status
+from cavity import EPRegressor, FactorialGaussian, LinearFactor, Status, fit
 from cavity.losses import Absolute, Huber, Logistic, Poisson, Quantile, Squared
 from cavity.noise import log_normalizer
 
@@ -86,7 +86,7 @@ def test_bayesian_linear_regression(weighted, storage, covariance):
     """Exact for any design with all correlations, and as a product of Gaussians for an orthogonal one."""
     X, y = orthogonal() if covariance == "diagonal" else line(n=60)
     weights = np.random.default_rng(0).uniform(0.2, 3.0, y.size) if weighted else np.ones(y.size)
-    model = gaussian_regressor(fit_intercept=False, prior_mean=0.4, covariance=covariance, scheme="la")
+    model = gaussian_regressor(fit_intercept=False, prior_mean=0.4, covariance=covariance)
     model.fit(storage(X), y, weights if weighted else None)
     # Sites of a sparse precision begin with small steps, and so come to what is exact only in the limit.
     close = {"rtol": 1e-5, "atol": 1e-6} if covariance == "sparse" else {"rtol": 1e-9, "atol": 1e-12}
@@ -102,16 +102,21 @@ def test_bayesian_linear_regression(weighted, storage, covariance):
 
 
 def test_a_product_of_gaussians_has_the_exact_mean_and_a_narrower_posterior():
-    """Factorised EP finds the mean of the full posterior, and its conditional variances."""
+    """Factorised EP finds the mean of the full posterior, by Laplace's scheme exactly, and conditional variances."""
     X, y = line()
+    rows = np.column_stack([X, np.ones(len(X))])
+    precision = np.eye(5) / 2.0 + rows.T @ rows / 0.49
+    mean, std = np.linalg.solve(precision, rows.T @ y / 0.49), np.diag(precision) ** -0.5
+    prior = FactorialGaussian.from_moments(np.zeros(5), 2.0)
+    factors = LinearFactor.batches(Squared(0.7), rows, y, 10)
+    found = fit(factors, prior, "la", loops=50, tol=1e-9, order="shuffled", safeguards=True)
+    np.testing.assert_allclose(found.mean, mean, rtol=0.0, atol=1e-8)
+    np.testing.assert_allclose(found.std, std, rtol=1e-8)
     model = product_regressor(
         scale=0.7, normalize_y=False, prior_variance=2.0, tol=1e-9, intercept_prior_variance=2.0
     ).fit(X, y)
-    rows = np.column_stack([X, np.ones(len(X))])
-    precision = np.eye(5) / 2.0 + rows.T @ rows / 0.49
-    mean = np.linalg.solve(precision, rows.T @ y / 0.49)
-    np.testing.assert_allclose(np.append(model.coef_, model.intercept_), mean, rtol=0.0, atol=1e-8)
-    np.testing.assert_allclose(np.append(model.coef_std_, model.intercept_std_), np.diag(precision) ** -0.5, rtol=1e-8)
+    np.testing.assert_allclose(np.append(model.coef_, model.intercept_), mean, rtol=0.0, atol=0.01 * np.min(std))
+    np.testing.assert_allclose(np.append(model.coef_std_, model.intercept_std_), std, rtol=0.01)
 
 
 def test_normalised_targets_mean_a_prior_in_units_of_their_spread():

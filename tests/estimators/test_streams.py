@@ -20,7 +20,7 @@ from cavity.estimators import _base, _streams
 from cavity.losses import Logistic
 
 CLASSES = np.arange(6)
-KINDS = {"full": {}, "product": {"covariance": "diagonal", "scheme": "la"}}
+KINDS = {"full": {}, "product": {"covariance": "diagonal"}}
 STORAGES = {"dense": np.asarray, "sparse": sparse.csr_array}
 ERRORS = [KeyboardInterrupt, MemoryError, RuntimeError]
 
@@ -53,7 +53,7 @@ POINTS = {
         (DenseWork, "knowledge", 6),
         (adaptation, "revised_variance", 1),
         (adaptation, "revised_variance", 9),
-        (_base.LinearEP, "_keep_stream", 1),
+        (_base.LinearEP, "_take_into_full", 1),
         (_base.LinearEP, "_forget", 1),
         (_base.LinearEP, "_note_refusals", 1),
     ],
@@ -63,7 +63,7 @@ POINTS = {
         (Stream, "take", 6),
         (_base, "revised_variance", 1),
         (_base, "revised_variance", 8),
-        (_base.LinearEP, "_set_priors", 1),
+        (_base.LinearEP, "_revise", 1),
         (_base.LinearEP, "_note_refusals", 1),
         (_streams.ProductStreams, "__init__", 1),
     ],

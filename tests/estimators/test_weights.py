@@ -14,7 +14,6 @@ from estimator_cases import (
     classifier,
     gaussian_regressor,
     line,
-    product_classifier,
     regressor,
     three_classes,
     two_classes,
@@ -23,7 +22,9 @@ from estimator_cases import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import compute_sample_weight
 
-from cavity import EPClassifier, EPRegressor
+import cavity
+from cavity import EPClassifier, EPRegressor, FactorialGaussian, LinearFactor, fit
+from cavity.losses import Logistic
 
 
 def whole_weights(n, least=0, seed=3):
@@ -107,20 +108,29 @@ def test_a_whole_weight_is_the_row_repeated_in_a_chunk_of_a_stream():
     assert_same_model(a, b, PARITY)
 
 
-def test_a_whole_weight_is_the_row_repeated_within_one_mini_batch_of_a_product():
+def test_a_whole_weight_is_the_row_repeated_within_one_mini_batch_of_laplace_s_scheme():
     X, y = two_classes()
-    weights = whole_weights(y.size)
-    with unsettled():
-        a = product_classifier(batch_size=1000).fit(X, y, weights)
-        b = product_classifier(batch_size=1000).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
-    assert_same_model(a, b, PARITY)
+    weights, prior = whole_weights(y.size, least=1), FactorialGaussian.from_moments(np.zeros(4), 1.0)
+    signs = 2.0 * y - 1.0
+    weighted = LinearFactor.batches(Logistic(), X, signs, 1000, weights)
+    repeated = LinearFactor.batches(Logistic(), np.repeat(X, weights, axis=0), np.repeat(signs, weights), 1000)
+    one, other = (fit(factors, prior, "la", loops=50, safeguards=True) for factors in (weighted, repeated))
+    np.testing.assert_allclose(one.mean, other.mean, rtol=PARITY)
+    np.testing.assert_allclose(one.std, other.std, rtol=PARITY)
+    assert one.log_evidence == pytest.approx(other.log_evidence, rel=PARITY)
 
 
 @pytest.mark.parametrize("weight", [0.25, 0.9])
 def test_one_weight_below_one_for_all_is_an_inverse_temperature(weight):
     X, y = two_classes()
-    a, b = classifier().fit(X, y, np.full(y.size, weight)), classifier(beta=weight).fit(X, y)
-    assert_same_model(a, b, PARITY)
+    model = classifier(fit_intercept=False).fit(X, y, np.full(y.size, weight))
+    prior = FactorialGaussian.from_moments(np.zeros(4), 1.0)
+    warm = cavity.fit(
+        LinearFactor.batches(Logistic(), X, 2.0 * y - 1.0), prior, covariance="full", tol=1e-5, beta=weight
+    )
+    np.testing.assert_allclose(model.coef_[0], warm.mean, rtol=PARITY)
+    np.testing.assert_allclose(model.covariance_[0], warm.posterior.covariance, rtol=PARITY, atol=PARITY)
+    assert model.log_evidence_ == pytest.approx(warm.log_evidence, rel=PARITY)
 
 
 def test_weights_between_are_between():

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer
 
-import cavity
 from cases import (
     Asymmetric,
     all_components,
     as_cost_factor,
     assert_close,
     assert_same,
+    bare_fit,
     random_cavity,
     random_rows,
     random_signs,
@@ -66,7 +66,7 @@ def test_what_is_not_linear_is_refused():
     with pytest.raises(ValueError, match=r"scheme='exact' needs a LinearFactor.*got CostFactor.*use scheme='vq'"):
         ExactProjection().check(factor)
     with pytest.raises(ValueError, match="needs a LinearFactor"):
-        cavity.fit([factor], FactorialGaussian.from_moments([0.0], 1.0), "exact")
+        bare_fit([factor], FactorialGaussian.from_moments([0.0], 1.0), "exact")
 
 
 @pytest.mark.parametrize("order", [0, 33, 2.5, None, True])
@@ -181,7 +181,7 @@ def test_evidence_in_one_dimension(loss):
         height = prior.log_density(t) - factors.cost(t)
         f = np.exp(height)
         truth = np.log(np.sum(f) * (t[1, 0] - t[0, 0]))
-        result = cavity.fit(factors, prior, "exact", compiled=False, tol=1e-10, loops=50)
+        result = bare_fit(factors, prior, "exact", compiled=False, tol=1e-10, max_iter=50)
         assert result.log_evidence == pytest.approx(truth, abs=tol)
         assert result.mean[0] == pytest.approx(np.sum(f * t[:, 0]) / np.sum(f), abs=tol)
 
@@ -229,10 +229,10 @@ def test_compiled_equals_plain(loss, storage):
     for sites in ("own", "tied", "none"):
         for w, negative in ((None, "keep"), (weights, "keep"), (weights, "floor"), (weights, "skip")):
             factors = LinearFactor.batches(loss, rows, y, 10, w)
-            loops = {"loops": 1} if sites == "none" else {"loops": 2, "beta": [0.5, 1.0]}
+            loops = {"max_iter": 1} if sites == "none" else {"max_iter": 2, "beta": [0.5, 1.0]}
             options = {"power": 0.7, "damping": 0.8, "order": "shuffled", "seed": 3, "tol": 0.0, "negative": negative}
             plain, fast = (
-                cavity.fit(factors, prior, "exact", sites=sites, compiled=compiled, **loops, **options)
+                bare_fit(factors, prior, "exact", sites=sites, compiled=compiled, **loops, **options)
                 for compiled in (False, True)
             )
             assert_same_run(plain, fast)
@@ -247,7 +247,7 @@ def test_compiled_equals_plain_on_hard_data(loss):
     y = np.where(common[:, 0] + 0.5 * rng.normal(size=60) > 0.0, 1.0, -1.0)
     prior = FactorialGaussian.from_moments(np.zeros(6), 100.0)
     factors = LinearFactor.batches(loss, X, y, 5)
-    plain, fast = (cavity.fit(factors, prior, "exact", loops=5, compiled=compiled) for compiled in (False, True))
+    plain, fast = (bare_fit(factors, prior, "exact", max_iter=5, compiled=compiled) for compiled in (False, True))
     assert_same_run(plain, fast, 1e-8)
 
 
@@ -259,7 +259,7 @@ def test_compiled_equals_plain_for_odd_batches_and_single_precision():
     for rows in (*storages(X).values(), X.astype(np.float32), sparse.csr_array(X.astype(np.float32))):
         for batch, w in ((10, weights), (1, None), (1000, None)):
             factors = LinearFactor.batches(losses.Hinge(), rows, y, batch, w)
-            assert_same_run(*(cavity.fit(factors, prior, "exact", loops=2, compiled=c) for c in (False, True)))
+            assert_same_run(*(bare_fit(factors, prior, "exact", max_iter=2, compiled=c) for c in (False, True)))
 
 
 BOUNDS_CHECKED = textwrap.dedent(
@@ -279,8 +279,8 @@ BOUNDS_CHECKED = textwrap.dedent(
         prior = cavity.FactorialGaussian.from_moments(np.zeros(6), variance)
         for batch, weights in ((7, w), (100, None)):
             factors = cavity.LinearFactor.batches(loss, rows, y, batch, weights)
-            cavity.fit(factors, prior, "exact", loops=2, compiled=True)
-            cavity.fit(factors, prior, "exact", sites="none", compiled=True)
+            bare_fit(factors, prior, "exact", max_iter=2, compiled=True)
+            bare_fit(factors, prior, "exact", sites="none", compiled=True)
     print("within bounds")
     """
 )
@@ -325,8 +325,8 @@ def test_the_numbers_of_the_prototype(loss):
     order = np.random.default_rng(0).permutation(len(X))
     X, y = X[order], y[order]
     prior = FactorialGaussian.from_moments(np.zeros(X.shape[1]), 25.0)
-    result = cavity.fit(
-        LinearFactor.batches(loss, X, y, 10), prior, "exact", loops=15, tol=0.0, negative="keep", compiled=True
+    result = bare_fit(
+        LinearFactor.batches(loss, X, y, 10), prior, "exact", max_iter=15, tol=0.0, negative="keep", compiled=True
     )
     x = np.linspace(-9.0, 9.0, 4001)
     mean, variance = prototype(loss, X * y[:, None], 10, 15, 25.0, x, np.exp(-0.5 * x * x))

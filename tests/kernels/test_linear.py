@@ -16,7 +16,7 @@ from numba import njit
 from scipy import sparse
 
 import cavity
-from cases import Asymmetric
+from cases import Asymmetric, bare_fit
 from cavity import losses, schemes
 from cavity.kernels import _rows  # noqa: F401 (opens the methods of losses to compiled code)
 from cavity.quadrature import MonteCarlo, Precision3
@@ -136,7 +136,7 @@ def assert_same(plain: cavity.Result, fast: cavity.Result, tol: float = PARITY) 
 
 def both(factors: Any, prior: cavity.FactorialGaussian, **options: Any) -> tuple[cavity.Result, cavity.Result]:
     """The same run by the plain engine and compiled."""
-    return cavity.fit(factors, prior, compiled=False, **options), cavity.fit(factors, prior, compiled=True, **options)
+    return bare_fit(factors, prior, compiled=False, **options), bare_fit(factors, prior, compiled=True, **options)
 
 
 @pytest.mark.parametrize(("loss", "scheme", "storage"), CASES, ids=repr)
@@ -146,7 +146,7 @@ def test_compiled_equals_plain(loss: Any, scheme: Any, storage: str) -> None:
         for negative in ("keep", "floor", "skip"):
             for w in (None, weights):
                 factors = cavity.LinearFactor.batches(loss, STORAGES[storage](X), y, BATCH, w)
-                loops = {"loops": 1} if sites == "none" else {"loops": 3, "beta": [0.5, 1.0]}
+                loops = {"max_iter": 1} if sites == "none" else {"max_iter": 3, "beta": [0.5, 1.0]}
                 options = {"power": 0.7, "damping": 0.8, "order": "shuffled", "seed": 3, "tol": 0.0}
                 plain, fast = both(factors, prior, scheme=scheme, sites=sites, negative=negative, **loops, **options)
                 assert_same(plain, fast)
@@ -158,7 +158,7 @@ def test_compiled_equals_plain_for_the_other_losses(loss: Any, scheme: Any, stor
     targets = y + 1.0 if loss.targets == "counts" else y
     factors = cavity.LinearFactor.batches(loss, STORAGES[storage](X), targets, BATCH, weights)
     for sites in ("own", "none"):
-        assert_same(*both(factors, prior, scheme=scheme, sites=sites, loops=3 if sites == "own" else 1, tol=0.0))
+        assert_same(*both(factors, prior, scheme=scheme, sites=sites, max_iter=3 if sites == "own" else 1, tol=0.0))
 
 
 @njit
@@ -181,7 +181,7 @@ def test_losses_say_the_same_when_compiled(loss: Any) -> None:
 def test_every_spread_of_the_star(scheme: Any, spread: Any) -> None:
     X, y, _, prior = problem()
     factors = cavity.LinearFactor.batches(losses.Hinge(), X, y, BATCH)
-    assert_same(*both(factors, prior, scheme=scheme(rule=Precision3(spread)), loops=1))
+    assert_same(*both(factors, prior, scheme=scheme(rule=Precision3(spread)), max_iter=1))
 
 
 @pytest.mark.parametrize("scheme", [GAUSS, VARIATIONAL, RECENTRED], ids=repr)
@@ -197,9 +197,9 @@ def test_refusals_agree_on_hard_data(scheme: Any) -> None:
     prior = cavity.FactorialGaussian.from_moments(np.zeros(6), 1.0)
     moved = X * (1.0 + 1e-9 * rng.normal(size=X.shape))
     for negative in ("keep", "skip"):
-        options = {"scheme": scheme, "loops": 2, "tol": 0.0, "negative": negative}
+        options = {"scheme": scheme, "max_iter": 2, "tol": 0.0, "negative": negative}
         plain, fast = both(cavity.LinearFactor.batches(QUASI, X, y, 5), prior, **options)
-        near = cavity.fit(cavity.LinearFactor.batches(QUASI, moved, y, 5), prior, compiled=False, **options)
+        near = bare_fit(cavity.LinearFactor.batches(QUASI, moved, y, 5), prior, compiled=False, **options)
         for other in (fast, near):
             assert other.trace.refusals == plain.trace.refusals
             assert other.trace.dampings == plain.trace.dampings
@@ -249,7 +249,9 @@ def test_any_storage_gives_the_same_answer(variant: str, tmp_path: Any) -> None:
             "coo": csr.tocoo(),
         }[variant]
     reference, result = (
-        cavity.fit(cavity.LinearFactor.batches(losses.Logistic(), rows, y, 8), prior, "qla", compiled=compiled, loops=2)
+        bare_fit(
+            cavity.LinearFactor.batches(losses.Logistic(), rows, y, 8), prior, "qla", compiled=compiled, max_iter=2
+        )
         for rows, compiled in ((base, False), (X, True))
     )
     assert gap(reference.mean, result.mean) < PARITY
@@ -268,7 +270,7 @@ def test_data_are_left_as_they_were(storage: str) -> None:
     arrays = [data, y, weights, prior.mean, prior.precision]
     before = [part for array in arrays for part in parts(array)]
     factors = cavity.LinearFactor.batches(losses.Logistic(), data, y, BATCH, weights)
-    cavity.fit(factors, prior, compiled=True, loops=2)
+    bare_fit(factors, prior, compiled=True, max_iter=2)
     after = [part for array in arrays for part in parts(array)]
     assert [part.dtype for part in after] == [part.dtype for part in before]
     assert [part.tobytes() for part in after] == [part.tobytes() for part in before]
@@ -282,15 +284,15 @@ def test_odd_batches(storage: str) -> None:
     X, y, weights, prior = problem()
     rows = STORAGES[storage]
     one = cavity.LinearFactor.batches(losses.Logistic(), rows(X[:1]), y[:1], 10)
-    assert_same(*both(one, prior, loops=2))
+    assert_same(*both(one, prior, max_iter=2))
     wide = cavity.LinearFactor.batches(losses.Logistic(), rows(X), y, 1000)
-    assert_same(*both(wide, prior, loops=2))
+    assert_same(*both(wide, prior, max_iter=2))
     weights[BATCH : 2 * BATCH] = 0.0
     idle = cavity.LinearFactor.batches(losses.Logistic(), rows(X), y, BATCH, weights)
-    assert_same(*both(idle, prior, loops=2))
+    assert_same(*both(idle, prior, max_iter=2))
     X[BATCH : 2 * BATCH] = 0.0
     empty = cavity.LinearFactor.batches(losses.Logistic(), rows(X), y, BATCH)
-    assert_same(*both(empty, prior, loops=2))
+    assert_same(*both(empty, prior, max_iter=2))
 
 
 def test_weight_zero_is_the_row_removed_and_a_batch_of_none_is_idle() -> None:
@@ -303,7 +305,7 @@ def test_weight_zero_is_the_row_removed_and_a_batch_of_none_is_idle() -> None:
     ]
     kept = np.delete(np.arange(BATCH), 3)
     without = [cavity.LinearFactor(losses.Logistic(), X[kept], y[kept]), factors[1]]
-    weighted, removed = cavity.fit(factors, prior, compiled=True), cavity.fit(without, prior, compiled=True)
+    weighted, removed = bare_fit(factors, prior, compiled=True), bare_fit(without, prior, compiled=True)
     # Not to the bit: rows are summed four at a time where all have weight one.
     assert gap(weighted.mean, removed.mean) < PARITY
     assert gap(weighted.variance, removed.variance) < PARITY
@@ -317,7 +319,7 @@ def test_a_list_of_linear_factors_is_compiled_too(storage: str) -> None:
     factors = [
         cavity.LinearFactor(losses.Hinge(), rows[a:b], y[a:b], weights[a:b]) for a, b in itertools.pairwise(cuts)
     ]
-    assert_same(*both(factors, prior, loops=3))
+    assert_same(*both(factors, prior, max_iter=3))
 
 
 def test_what_has_no_compiled_form_runs_plain() -> None:
@@ -335,8 +337,8 @@ def test_what_has_no_compiled_form_runs_plain() -> None:
     )
     for given, options, reason in cases:
         with pytest.raises(ValueError, match=f"compiled=True is not possible.*{reason}"):
-            cavity.fit(given, prior, compiled=True, loops=1, **options)
-        assert np.all(np.isfinite(cavity.fit(given, prior, loops=1, **options).mean))
+            bare_fit(given, prior, compiled=True, max_iter=1, **options)
+        assert np.all(np.isfinite(bare_fit(given, prior, max_iter=1, **options).mean))
 
 
 def test_a_loss_that_cannot_be_compiled_falls_back_with_a_warning() -> None:
@@ -344,23 +346,23 @@ def test_a_loss_that_cannot_be_compiled_falls_back_with_a_warning() -> None:
     factors = cavity.LinearFactor.batches(Branching(), X, y, BATCH)
     squared = cavity.LinearFactor.batches(losses.Squared(), X, y, BATCH)
     with pytest.warns(UserWarning, match="Branching could not be compiled.*plain engine"):
-        result = cavity.fit(factors, prior, scheme="qla", loops=2)
-    assert gap(result.mean, cavity.fit(squared, prior, scheme="qla", loops=2).mean) < PARITY
+        result = bare_fit(factors, prior, scheme="qla", max_iter=2)
+    assert gap(result.mean, bare_fit(squared, prior, scheme="qla", max_iter=2).mean) < PARITY
     with pytest.raises(TypeError, match="could not be compiled"):
-        cavity.fit(factors, prior, scheme="qla", loops=2, compiled=True)
+        bare_fit(factors, prior, scheme="qla", max_iter=2, compiled=True)
 
 
 def test_another_width_is_refused() -> None:
     X, y, _, prior = problem()
     factors = cavity.LinearFactor.batches(losses.Hinge(), X[:, :4], y, BATCH)
     with pytest.raises(ValueError, match="X has 4 columns, but the prior has 9"):
-        cavity.fit(factors, prior)
+        bare_fit(factors, prior)
 
 
 def test_progress_bar_of_a_compiled_run(capsys: pytest.CaptureFixture[str]) -> None:
     X, y, _, prior = problem()
     factors = cavity.LinearFactor.batches(losses.Hinge(), X, y, BATCH)
-    cavity.fit(factors, prior, loops=2, tol=0.0, progress=True)
+    bare_fit(factors, prior, max_iter=2, tol=0.0, verbose=True)
     assert "12/12 updates" in capsys.readouterr().err
 
 
@@ -371,9 +373,9 @@ def test_a_single_pass_needs_no_memory_in_proportion_to_the_data() -> None:
     prior = cavity.FactorialGaussian.from_moments(np.zeros(50), 1.0)
     for rows in (X, sparse.csr_array(X * (X > 1.0))):
         factors = cavity.LinearFactor.batches(losses.Hinge(), rows, y, 100)
-        cavity.fit(factors, prior, scheme="qla", sites="none")
+        bare_fit(factors, prior, scheme="qla", sites="none")
         tracemalloc.start()
-        cavity.fit(factors, prior, scheme="qla", sites="none")
+        bare_fit(factors, prior, scheme="qla", sites="none")
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         # The check for NaN at the start holds a few numbers a row; nothing else grows with the data.
@@ -399,7 +401,7 @@ BOUNDS_CHECKED = textwrap.dedent(
         for sites, loops in (("own", 2), ("tied", 2), ("none", 1)):
             for batch, weights in ((7, w), (7, None), (1, None), (100, w)):
                 factors = cavity.LinearFactor.batches(loss, rows, y, batch, weights)
-                cavity.fit(factors, prior, scheme, sites=sites, loops=loops, compiled=True)
+                bare_fit(factors, prior, scheme, sites=sites, max_iter=loops, compiled=True)
     print("within bounds")
     """
 )
@@ -454,8 +456,8 @@ ITS_USE = textwrap.dedent(
     prior = cavity.FactorialGaussian.from_moments(np.zeros(3), 1.0)
     batches = cavity.LinearFactor.batches({name}(), csr_array(np.eye(3)), np.array([1.0, -1.0, 1.0]), 2)
     # Of all compiled entries the one that is compiled soonest.
-    result = cavity.fit(batches, prior, "qla", sites="none", compiled=True)
-    plain = cavity.fit(batches, prior, "qla", sites="none", compiled=False)
+    result = bare_fit(batches, prior, "qla", sites="none", compiled=True)
+    plain = bare_fit(batches, prior, "qla", sites="none", compiled=False)
     assert np.allclose(result.mean, plain.mean, atol=1e-12), "stale"
     stats = entry(single_taylor, {name}).stats
     print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))

@@ -13,8 +13,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 from sklearn.linear_model import LogisticRegression
 
-import cavity
-from cases import Asymmetric
+from cases import Asymmetric, bare_fit
 from cavity import FactorialGaussian, datasets, losses
 from cavity.factors import LinearBatches
 from cavity.mode import BatchSites, Mode, _descent, anneal, find_mode, gaussians, sites_at
@@ -349,7 +348,7 @@ def test_a_start_at_the_mode_is_a_fixed_point_of_laplace_on_squares() -> None:
     _, prior = problem(losses.Squared(0.8))
     diagonal = LinearBatches(losses.Squared(0.8), np.diag(np.arange(1.0, 8.0)), np.arange(7.0), 1)
     sites = gaussians(diagonal, sites_at(diagonal, prior, find_mode(diagonal, prior)))
-    fitted = cavity.fit(diagonal, prior, "la", compiled=False)
+    fitted = bare_fit(diagonal, prior, "la", compiled=False)
     for start, end in zip(sites, fitted.sites, strict=True):
         np.testing.assert_allclose(start.shift, end.shift, rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(start.precision, end.precision, rtol=1e-6)

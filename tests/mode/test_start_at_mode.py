@@ -26,7 +26,7 @@ def problem(loss, storage=np.asarray, rows=40, seed=3):
 @pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
 def test_compiled_and_plain_start_at_the_same_place(loss, storage):
     factors, prior = problem(loss, storage), standard_prior(4, 9.0)
-    runs = [fit(factors, prior, "qla", loops=2, tol=0.0, start="mode", compiled=c) for c in (True, False)]
+    runs = [fit(factors, prior, "qla", max_iter=2, tol=0.0, start="mode", compiled=c) for c in (True, False)]
     np.testing.assert_allclose(runs[0].mean, runs[1].mean, rtol=PARITY, atol=PARITY)
     np.testing.assert_allclose(runs[0].std, runs[1].std, rtol=PARITY)
     assert runs[0].log_evidence == pytest.approx(runs[1].log_evidence, rel=PARITY)
@@ -34,13 +34,13 @@ def test_compiled_and_plain_start_at_the_same_place(loss, storage):
 
 def test_loose_factors_start_where_their_stack_does():
     factors, prior = problem(losses.Logistic()), standard_prior(4, 9.0)
-    a, b = (fit(f, prior, "qla", loops=1, start="mode") for f in (factors, list(factors)))
+    a, b = (fit(f, prior, "qla", max_iter=1, start="mode") for f in (factors, list(factors)))
     np.testing.assert_allclose(a.mean, b.mean, rtol=PARITY)
 
 
 def test_a_gaussian_model_is_done_at_once():
     factors, prior = problem(losses.Squared()), standard_prior(4)
-    result = fit(factors, prior, "la", start="mode", loops=2)
+    result = fit(factors, prior, "la", start="mode", max_iter=2)
     np.testing.assert_allclose(result.mean, find_mode(factors, prior).point, rtol=1e-8)
     assert result.trace.changes[0] < 1e-8
 
@@ -51,13 +51,13 @@ def test_census_income_is_near_its_minimum_after_one_loop():
     turned = X @ np.linalg.eigh(X.T @ X)[1]
     factors = LinearFactor.batches(losses.Logistic(), turned, y, 100)
     prior = standard_prior(X.shape[1], 25.0)
-    result = fit(factors, prior, "exact", loops=1, start="mode")
+    result = fit(factors, prior, "exact", max_iter=1, start="mode")
     assert factors.cost(result.mean) + result.mean @ result.mean / 50.0 == pytest.approx(10283.0, abs=1.0)
 
 
 def test_a_mode_known_before_is_not_looked_for_again():
     factors, prior = problem(losses.Logistic()), standard_prior(4, 9.0)
-    known, found = (fit(factors, prior, "qla", loops=2, start=s) for s in (find_mode(factors, prior), "mode"))
+    known, found = (fit(factors, prior, "qla", max_iter=2, start=s) for s in (find_mode(factors, prior), "mode"))
     np.testing.assert_array_equal(known.mean, found.mean)
     other = find_mode(problem(losses.Logistic(), rows=30), prior)
     with pytest.raises(ValueError, match="the mode of these factors, 4 coordinates and 40 rows, got one of 4 and 30"):

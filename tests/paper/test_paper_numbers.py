@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cavity
-from cases import storages
+from cases import bare_fit, storages
 from cavity import LinearFactor, datasets
 from cavity.losses import Hinge, Logistic
 from cavity.schemes import GaussQuadrature, Laplace, QuickLaplace, VariationalQuadrature
@@ -38,7 +38,7 @@ def total_cost(design, scheme, loss, storage, compiled):
     X, y = storages(design.X)[storage], design.y
     prior = cavity.FactorialGaussian.from_moments(np.zeros(33), VARIANCE)
     batches = LinearFactor.batches(loss, X, y, 10)
-    result = cavity.fit(batches, prior, scheme, loops=5, tol=0.0, negative="floor", compiled=compiled)
+    result = bare_fit(batches, prior, scheme, max_iter=5, tol=0.0, negative="floor", compiled=compiled)
     assert result.trace.updates == 5 * 36
     return np.sum(loss.value(y, design.X @ result.mean)) + result.mean @ result.mean / (2.0 * VARIANCE)
 

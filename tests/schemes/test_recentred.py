@@ -29,7 +29,7 @@ def end_cost(name, scale, loss, **options):
     """Rows times labels, and the cost at the posterior mean."""
     design = datasets.paper(name, scale)
     batches = LinearFactor.batches(loss, design.X, design.y, BATCH)
-    mean = fit(batches, standard_prior(design.X.shape[1], VARIANCE), "rvq", loops=LOOPS, **options).mean
+    mean = fit(batches, standard_prior(design.X.shape[1], VARIANCE), "rvq", max_iter=LOOPS, **options).mean
     A = design.y[:, None] * design.X
     return A, solvers.cost(loss, A, mean, VARIANCE)
 
@@ -130,7 +130,7 @@ def test_costs_without_sense_end_in_time_with_a_finite_posterior(seed):
         return values
 
     scheme, loops = RecentredQuadrature(max_stars=20), 3
-    result = fit([CostFactor(cost, 2, vectorized=True)], random_cavity(rng, 2), scheme, loops=loops)
+    result = fit([CostFactor(cost, 2, vectorized=True)], random_cavity(rng, 2), scheme, max_iter=loops)
     assert result.posterior.is_proper
     assert sum(calls) <= 1 + loops * 20 * (5 + 30)
 

@@ -12,12 +12,11 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from cavity import losses
-from cavity._checks import as_float, shown
-from cavity.estimators._base import LinearEP, checked_share, checked_weights
-from cavity.estimators._design import rows_of_weight
-from cavity.estimators._labels import by_row, check_count, classes_and_codes, normalised, signs_of
+from cavity._checks import as_float, number_between, shown
+from cavity.estimators._base import LinearEP
+from cavity.estimators._design import Data, rows_of_weight
+from cavity.estimators._labels import by_row, check_count, classes_and_codes, codes_of, normalised, signs_of
 from cavity.estimators._links import log_odds, positive_probability
-from cavity.estimators._parameters import Parameters
 from cavity.estimators._totals import Totals
 from cavity.losses import Loss
 
@@ -30,7 +29,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     r"""Linear classifier with a posterior: means, standard deviations and correlations of all coefficients.
 
     The posterior of :math:`\theta` under a Gaussian prior and the likelihood
-    :math:`e^{-\beta \ell(y, x^\top\theta)}` of every row is approximated by a Gaussian, by expectation propagation over
+    :math:`e^{-\ell(y, x^\top\theta)}` of every row is approximated by a Gaussian, by expectation propagation over
     blocks of rows. More than two classes get one posterior each, one class against the rest.
 
     Parameters
@@ -49,20 +48,15 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         Prior variance of the intercept.
     covariance : {"auto", "full", "sparse", "diagonal"}, default="auto"
         Form of the posterior. ``"full"`` keeps all correlations, at most 5000 columns wide; ``"sparse"`` keeps them in
-        a sparse precision matrix, for one-hot columns in great number; ``"diagonal"`` is a product of Gaussians, the
-        paper's algorithm, whose standard deviations are conditional on the other coefficients. ``"auto"`` takes the
-        first of the three that the data's size allows, and warns where that is the last; `plan_` tells.
-    scheme : str or scheme object, default="exact"
-        How the sites of a product of Gaussians are fitted, as in `cavity.fit`. Of no effect on the others.
-    batch_size : int, default=10
-        Rows that share one site of a product of Gaussians. Of no effect on the others.
+        a sparse precision matrix, for one-hot columns in great number; ``"diagonal"`` is a product of Gaussians,
+        fitted by exact projection of mini-batches of 10 rows, whose standard deviations are conditional on the other
+        coefficients; `cavity.fit` offers more of that kind. ``"auto"`` takes the first of the three that the data's
+        size allows, and warns where that is the last; `plan_` says which.
     max_iter : int, default=100
         Most loops over the rows. 1 is a single pass.
     tol : float, default=0.01
         The fit ends when no mean is estimated to move by more than this many standard deviations any more, and no
         variance by more than this share.
-    beta : float, default=1.0
-        Weight of the data against the prior, the inverse temperature.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes; they multiply the weights of the rows.
     random_state : int, RandomState or None, default=None
@@ -116,11 +110,8 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         fit_intercept: bool = True,
         intercept_prior_variance: float = 100.0,
         covariance: str = "auto",
-        scheme: Any = "exact",
-        batch_size: int = 10,
         max_iter: int = 100,
         tol: float = 0.01,
-        beta: float = 1.0,
         class_weight: Any = None,
         random_state: Any = None,
         verbose: bool | None = None,
@@ -131,44 +122,11 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         self.fit_intercept = fit_intercept
         self.intercept_prior_variance = intercept_prior_variance
         self.covariance = covariance
-        self.scheme = scheme
-        self.batch_size = batch_size
         self.max_iter = max_iter
         self.tol = tol
-        self.beta = beta
         self.class_weight = class_weight
         self.random_state = random_state
         self.verbose = verbose
-
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the posterior to data.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Rows; CSR is used as it is.
-        y : array-like of shape (n_samples,)
-            Labels.
-        sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts as w equal rows; weight 0 as absent.
-
-        Returns
-        -------
-        Self
-            The fitted estimator.
-        """
-        return self._atomically(lambda: self._fit(X, y, sample_weight))
-
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        loss = self._checked_loss()
-        X, y = self._check_X(X, y=y)
-        weights = checked_weights(sample_weight, X)
-        classes, codes = classes_and_codes(y)
-        check_count(classes)
-        weights = self._class_weights(classes, codes, weights)
-        X, codes, weights = rows_of_weight(X, codes, weights)
-        self._learn(X, signs_of(codes, classes.size), weights, loss, Totals.of(X, weights), find_scale=False)
-        self.classes_ = classes
 
     def partial_fit(
         self,
@@ -199,49 +157,41 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         Self
             The estimator, which is exactly what it was if the rows are refused.
         """
-        return self._atomically(lambda: self._partial_fit(X, y, classes, sample_weight, forget))
-
-    def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any, forget: Any) -> None:
-        first, share = not self.__sklearn_is_fitted__(), checked_share(forget)
-        loss = self._checked_loss() if first else self._loss
-        if first or not self._is_plain(X):
-            X, y = self._check_X(X, y=y, reset=first)
-        if first:
-            if classes is None:
-                raise ValueError("classes must be passed on the first call to partial_fit.")
-            self.classes_ = np.unique(column_or_1d(classes))
-            check_count(self.classes_)
-            self._begin_stream(X, 1 if self.classes_.size == 2 else self.classes_.size, loss)
-        elif classes is not None and not (
-            np.array_equal(classes, self.classes_) or np.array_equal(np.unique(column_or_1d(classes)), self.classes_)
-        ):
-            raise ValueError(f"`classes={classes!r}` is not the same as on last call to partial_fit, {self.classes_!r}")
-        targets = self._stream_targets(y, X.shape[0])
-        weights = checked_weights(sample_weight, X)
-        if self.class_weight is not None:
+        with self._whole_or_not_at_all():
+            share, first = number_between("forget", forget, 0.0, 1.0, "[)"), not self.__sklearn_is_fitted__()
+            if first:
+                self._check_parameters()
             if isinstance(self.class_weight, str):
                 raise ValueError(
                     f"class_weight {self.class_weight!r} is not supported for partial_fit; to use it, compute the "
                     "weights with compute_class_weight and pass them as class_weight"
                 )
-            weights = self._class_weights(self.classes_, np.searchsorted(self.classes_, np.ravel(y)), weights)
-        X, targets, weights = rows_of_weight(X, targets, weights)
-        self._take(X, targets, weights, share, Totals.of(X, weights))
+            if first and classes is None:
+                raise ValueError("classes must be passed on the first call to partial_fit.")
+            if first:
+                self.classes_ = check_count(np.unique(column_or_1d(classes)))
+            elif classes is not None and not (
+                np.array_equal(classes, self.classes_)
+                or np.array_equal(np.unique(column_or_1d(classes)), self.classes_)
+            ):
+                raise ValueError(
+                    f"`classes={classes!r}` is not the same as on last call to partial_fit, {self.classes_!r}"
+                )
+            data, totals = self._read(X, y, sample_weight, reset=first, classes=self.classes_)
+            self._take(data, totals, share)
+        return self
 
-    def _stream_targets(self, y: Any, rows: int) -> FloatArray:
-        """Signs of labels that were seen before, one row per posterior."""
-        labels = y if type(y) is np.ndarray and y.ndim == 1 else column_or_1d(y, warn=True)
-        if labels.shape[0] != rows:
-            raise ValueError(f"Found input variables with inconsistent numbers of samples: [{rows}, {labels.shape[0]}]")
-        known = self.classes_.tolist()
-        if self.classes_.size == 2:
-            positive = labels == self.classes_[1]
-            if np.all(positive | (labels == self.classes_[0])):
-                return np.where(positive, 1.0, -1.0)[None]
-        elif all(one in known for one in labels) if labels.dtype == object else np.all(np.isin(labels, self.classes_)):
-            return signs_of(np.searchsorted(self.classes_, labels), self.classes_.size)
-        strange = sorted({repr(label) for label in labels.tolist()} - {repr(label) for label in known})
-        raise ValueError(f"y holds labels that were not among the classes {self.classes_}: {', '.join(strange[:10])}")
+    def _read(self, X: Any, y: Any, sample_weight: Any, reset: bool = True, classes: Any = None) -> tuple[Data, Totals]:
+        """Check rows, labels and weights; the classes are those of the labels, unless given."""
+        if reset or not self._is_plain(X):
+            X, y = self._check_X(X, y=y, reset=reset)
+        if classes is None:
+            self.classes_, codes = classes_and_codes(y)
+            check_count(self.classes_)
+        else:
+            codes = codes_of(y, classes, X.shape[0])
+        X, codes, weights = rows_of_weight(X, codes, sample_weight, self._class_weights(codes))
+        return Data(X, signs_of(codes, self.classes_.size), weights), Totals.of(X, weights)
 
     def decision_function(self, X: Any, return_std: bool = False) -> Any:
         """Score of every row: the log odds of `predict_proba`, or the linear predictor itself with its spread.
@@ -261,14 +211,14 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         ndarray of shape (n_samples,) or (n_samples, n_classes), or two of them
             Positive means ``classes_[1]``, or the class of the column.
         """
-        mean, variance = self._latent_of(X)
+        mean, variance = self._latent(self._checked_for_prediction(X))
         if return_std:
             return by_row(mean), by_row(np.sqrt(variance))
         return by_row(self._over_predictors(log_odds, mean, variance))
 
     def predict(self, X: Any) -> Any:
         """Label of the highest probability."""
-        mean, variance = self._latent_of(X)
+        mean, variance = self._latent(self._checked_for_prediction(X))
         if len(mean) > 1:
             return self.classes_[np.argmax(self._over_predictors(log_odds, mean, variance), axis=0)]
         symmetric = isinstance(self._loss, tuple(_LOSSES.values()))  # then the sign of the mean decides
@@ -278,8 +228,8 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> FloatArray:
         r"""Probabilities of the classes, integrated over the posterior.
 
-        The link of a loss is :math:`P(+ \mid z) \propto e^{-\beta \ell(+1, z)}`, normalised over both signs: the
-        logistic function for the logistic loss, and :math:`1/(1 + e^{-\beta(\ell(-1, z) - \ell(+1, z))})` for hinge,
+        The link of a loss is :math:`P(+ \mid z) \propto e^{-\ell(+1, z)}`, normalised over both signs: the
+        logistic function for the logistic loss, and :math:`1/(1 + e^{-(\ell(-1, z) - \ell(+1, z))})` for hinge,
         quasi 0-1 and any other. Its mean under the Gaussian posterior of :math:`z = x^\top\theta` is returned. More
         than two classes: the probabilities of each against the rest, divided by their sum.
 
@@ -288,7 +238,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         ndarray of shape (n_samples, n_classes)
             Rows sum to one.
         """
-        return normalised(self._over_predictors(positive_probability, *self._latent_of(X)))
+        return normalised(self._over_predictors(positive_probability, *self._latent(self._checked_for_prediction(X))))
 
     def predict_log_proba(self, X: Any) -> FloatArray:
         """Logarithms of `predict_proba`."""
@@ -301,7 +251,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n, n_samples, n_classes)
-            One set of probabilities a draw.
+            One set of probabilities per draw.
         """
         X = self._checked_for_prediction(X)
         coef, intercept = self.sample_coef(n, random_state, return_intercept=True)
@@ -313,45 +263,38 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         return np.array(draws)
 
     def _over_predictors(self, link: Any, mean: FloatArray, variance: FloatArray) -> FloatArray:
-        """Apply a link to every linear predictor, one a row."""
-        beta = self._fitted_beta
-        return np.array([link(self._loss, beta, m, v) for m, v in zip(mean, variance, strict=True)])
-
-    def _latent_of(self, X: Any) -> tuple[FloatArray, FloatArray]:
-        return self._latent(self._checked_for_prediction(X))
+        """Apply a link to every linear predictor, one per row."""
+        return np.array([link(self._loss, m, v) for m, v in zip(mean, variance, strict=True)])
 
     def _checked_for_prediction(self, X: Any) -> Any:
         check_is_fitted(self)
         return X if self._is_plain(X) else self._check_X(X, reset=False)
 
-    def _checked_loss(self) -> Loss:
-        """Check all parameters before the data are looked at, and give the loss."""
-        Parameters.of(self)
+    def _make_loss(self) -> Loss:
         balanced = isinstance(self.class_weight, str) and self.class_weight == "balanced"
         if not (self.class_weight is None or balanced or isinstance(self.class_weight, Mapping)):
             raise ValueError(f"class_weight must be a dict, 'balanced' or None, got {shown(self.class_weight)}")
-        if isinstance(self.loss, str):
-            if self.loss not in _LOSSES:
-                raise ValueError(
-                    f"loss must be one of {', '.join(map(repr, _LOSSES))} or a loss object, got {self.loss!r}"
-                )
-            built: Loss = _LOSSES[self.loss]()
-            return built
-        if isinstance(self.loss, type) or getattr(self.loss, "targets", None) != "signs":
-            raise ValueError(f"loss must be made for the labels -1 and +1 (targets 'signs'), got {self.loss!r}")
-        given: Loss = self.loss
-        return given
+        loss: Any = self.loss
+        if isinstance(loss, str):
+            if loss not in _LOSSES:
+                raise ValueError(f"loss must be one of {', '.join(map(repr, _LOSSES))} or a loss object, got {loss!r}")
+            loss = _LOSSES[loss]()
+        elif isinstance(loss, type) or getattr(loss, "targets", None) != "signs":
+            raise ValueError(f"loss must be made for the labels -1 and +1 (targets 'signs'), got {loss!r}")
+        made: Loss = loss
+        return made
 
-    def _class_weights(self, classes: Any, codes: Any, weights: FloatArray | None) -> FloatArray | None:
-        """Weights of the rows times those of their classes."""
+    def _class_weights(self, codes: Any) -> FloatArray | None:
+        """Weight of every row's class."""
         if self.class_weight is None:
-            return weights
+            return None
         given = self.class_weight if isinstance(self.class_weight, str) else dict(self.class_weight)
         if not isinstance(given, str) and not all(0.0 <= as_float(w) < np.inf for w in given.values()):
             raise ValueError(f"class_weight must hold finite numbers that are not negative, got {shown(given)}")
-        each = compute_class_weight(given, classes=classes, y=classes[codes])
-        return np.asarray(each[codes] if weights is None else weights * each[codes], dtype=np.float64)
+        each = compute_class_weight(given, classes=self.classes_, y=self.classes_[codes])
+        return np.asarray(each[codes], dtype=np.float64)
 
+    @property
     def _groups(self) -> list[str] | None:
         return None if len(self.posterior_) == 1 else [str(c) for c in self.classes_]
 

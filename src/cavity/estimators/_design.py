@@ -1,30 +1,47 @@
-"""From a user's matrix to the rows that the kernels see: an intercept column at the end, dense or CSR."""
+"""Data that were checked, and what is made of their rows."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
+from sklearn.utils.validation import _check_sample_weight
+
+from cavity.estimators._parameters import LARGEST_WEIGHT
 
 
-def with_intercept(X: Any, out: Any = None) -> Any:
-    """Append a column of ones; into ``out`` if a dense array of the right shape is given."""
+class Data(NamedTuple):
+    """Rows of positive weight: matrix, targets ``(predictors, rows)``, and weights unless all are one."""
+
+    X: Any
+    targets: Any
+    weights: Any
+
+
+def with_intercept(X: Any) -> Any:
+    """Append a column of ones."""
     n, d = X.shape
-    if sparse.issparse(X):
-        ends = X.indptr[1:]
-        data, indices = np.insert(X.data, ends, 1.0), np.insert(X.indices, ends, d)
-        starts = X.indptr + np.arange(n + 1, dtype=X.indptr.dtype)
-        return sparse.csr_array((data, indices, starts), shape=(n, d + 1))
-    if out is None or sparse.issparse(out) or out.shape != (n, d + 1) or out.dtype != X.dtype:
-        out = np.empty((n, d + 1), dtype=X.dtype)
-        out[:, d] = 1.0
-    out[:, :d] = X
-    return out
+    if not sparse.issparse(X):
+        return np.column_stack([X, np.ones(n, dtype=X.dtype)])
+    ends = X.indptr[1:]
+    data, indices = np.insert(X.data, ends, 1.0), np.insert(X.indices, ends, d)
+    starts = X.indptr + np.arange(n + 1, dtype=X.indptr.dtype)
+    return sparse.csr_array((data, indices, starts), shape=(n, d + 1))
 
 
-def rows_of_weight(X: Any, targets: Any, weights: Any) -> tuple[Any, Any, Any]:
-    """Drop the rows of weight zero: they are as good as absent, also where mini-batches are cut."""
+def rows_of_weight(X: Any, targets: Any, sample_weight: ArrayLike | None, factors: Any = None) -> tuple[Any, Any, Any]:
+    """Check the weights, times factors of their own if there are any, and drop the rows of weight zero.
+
+    Such rows count as absent, also where mini-batches are cut. Without weights the third value is None.
+    """
+    weights = factors
+    if sample_weight is not None:
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if np.any(weights > LARGEST_WEIGHT):
+            raise ValueError(f"sample_weight must be at most {LARGEST_WEIGHT:g}, got {np.max(weights):g}")
+        weights = weights if factors is None else weights * factors
     if weights is None or np.all(weights > 0.0):
         return X, targets, weights
     kept = weights > 0.0

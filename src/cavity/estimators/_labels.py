@@ -1,4 +1,4 @@
-"""Labels as signs, and back to one column a class."""
+"""Labels as signs, and back to one column per class."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
 
 FloatArray = NDArray[np.float64]
 
@@ -27,15 +28,31 @@ def classes_and_codes(y: Any) -> tuple[Any, Any]:
     return classes, codes
 
 
+def codes_of(y: Any, classes: Any, rows: int) -> Any:
+    """Which of known classes every row has."""
+    labels = y if type(y) is np.ndarray and y.ndim == 1 else column_or_1d(y, warn=True)
+    if labels.shape[0] != rows:
+        raise ValueError(f"Found input variables with inconsistent numbers of samples: [{rows}, {labels.shape[0]}]")
+    known = classes.tolist()
+    if classes.size == 2:
+        upper = labels == classes[1]
+        if np.all(upper | (labels == classes[0])):
+            return upper.view(np.int8)
+    elif all(one in known for one in labels) if labels.dtype == object else np.all(np.isin(labels, classes)):
+        return np.searchsorted(classes, labels)
+    unknown = sorted({repr(label) for label in labels.tolist()} - {repr(label) for label in known})
+    raise ValueError(f"y holds labels that were not among the classes {classes}: {', '.join(unknown[:10])}")
+
+
 def signs_of(codes: Any, count: int) -> FloatArray:
-    """Signs of class numbers: one row for two classes, one a class for more."""
+    """Signs of class numbers: one row for two classes, one per class for more."""
     if count == 2:
         return (2.0 * codes - 1.0)[None]
     return np.where(codes == np.arange(count)[:, None], 1.0, -1.0)
 
 
 def by_row(values: FloatArray) -> FloatArray:
-    """One number a row for one linear predictor, a column a class for more."""
+    """One number per row for one linear predictor, a column per class for more."""
     return values[0] if len(values) == 1 else values.T
 
 
@@ -48,7 +65,8 @@ def normalised(positive: FloatArray) -> FloatArray:
     return np.where(total > 0.0, positive / np.where(total > 0.0, total, 1.0), equal).T
 
 
-def check_count(classes: Any) -> None:
+def check_count(classes: Any) -> Any:
     """Refuse a single class, in scikit-learn's words."""
     if classes.size < 2:
         raise ValueError(f"The number of classes has to be greater than one; got {classes.size} class")
+    return classes

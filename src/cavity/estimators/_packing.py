@@ -17,7 +17,7 @@ from cavity.estimators._totals import Totals
 from cavity.factors import canonical
 from cavity.gaussians.factorial import FactorialGaussian
 
-_NEEDED = ("_priors", "_totals", "_loss", "_fitted_beta", "_intercept", "plan_", "status_", "trace_", "n_iter_")
+_NEEDED = ("_priors", "_totals", "_loss", "_intercept", "plan_", "status_", "trace_", "n_iter_")
 _COVARIANCES = {"full": DenseKnowledge, "sparse": SparseKnowledge, "diagonal": DiagonalKnowledge}
 
 
@@ -31,7 +31,7 @@ def packed(model: Any) -> dict[str, Any]:
     return {
         "_knowledge": [_pack_knowledge(k) for k in known],
         "_priors": _pack_gaussians(model._priors),
-        "_totals": [getattr(model._totals, name) for name in Totals.__slots__],
+        "_totals": list(model._totals),
         "plan_": [plan.covariance, plan.reason, plan.chosen],
         "status_": model.status_.name,
         "trace_": [_pack_trace(trace) for trace in traces],
@@ -72,9 +72,8 @@ def check_state(model: Any) -> None:
         _need(isinstance(known, kind or ()), f"the plan says {model.plan_.covariance!r}")
         _need(prior.dim == columns and prior.is_proper, "a prior does not fit the columns")
         _check_knowledge(known, columns)
-    _need(all(np.isfinite(getattr(model._totals, n)) for n in Totals.__slots__), "the totals are not finite")
+    _need(bool(np.all(np.isfinite(model._totals))), "the totals are not finite")
     _need(isinstance(model.status_, Status), f"status_ is {model.status_!r}")
-    _need(0.0 < as_float(model._fitted_beta) < np.inf, f"the power of its factors is {model._fitted_beta!r}")
     _check_loss(model._loss)
     names = vars(model).get("feature_names_in_")
     _need(names is None or np.shape(names) == (features,), "feature_names_in_ does not fit the columns")

@@ -1,11 +1,12 @@
-"""From rows to what they say about the coefficients: one function per form of posterior."""
+"""From rows to what they say about the coefficients: the only place where estimators call EP, streams apart."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +14,12 @@ from numpy.typing import NDArray
 from cavity.ep.adaptation import Adaptive, revised_variance
 from cavity.ep.blocks import Work, run
 from cavity.ep.dense import DenseWork
-from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge
+from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Gaussian, Knowledge
 from cavity.ep.options import Options
-from cavity.ep.result import Result
+from cavity.ep.result import Refusal, Result
 from cavity.ep.row_sites import RowSites
 from cavity.ep.sparse import SparseWork
-from cavity.estimators._design import squared
+from cavity.estimators._design import Data, squared, with_intercept
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._progress import LoopReport
 from cavity.estimators._threads import threads_for
@@ -27,133 +28,130 @@ from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
-from cavity.schedules import Steps
 from cavity.schemes import ExactProjection
 
 FloatArray = NDArray[np.float64]
 
-# Inner loops over the rows of one call of a stream, at most, and the change that ends them, in standard deviations.
-# Chunks of 100 to 1000 rows take 3 to 6.
+# Rows that share one site of a product of Gaussians.
+BATCH_SIZE = 10
+# Loops over the rows of one call of a stream, at most: chunks of 100 to 1000 rows take 3 to 6. And the change that
+# ends them, in standard deviations.
 _STREAM_LOOPS, _STREAM_TOL = 30, 0.02
-# Fits of a product of Gaussians in search of prior variance and noise scale, at most, and the changes of their
-# logarithms that end them.
-_ROUNDS, _CLOSE, _NEAR = 8, 0.1, 0.01
+# Fits of a product of Gaussians in search of prior variance and noise scale, at most, and the changes of the
+# logarithms of variance and scale that end the search.
+_MOST_FITS, _SMALL_VARIANCE_CHANGE, _SMALL_SCALE_CHANGE = 8, 0.1, 0.01
+
+
+class Taken(NamedTuple):
+    """What is known after rows of a stream; posteriors where they were found on the way."""
+
+    knowledge: tuple[Knowledge, ...]
+    priors: tuple[FactorialGaussian, ...]
+    loss: Loss
+    refused: Counter[Refusal]
+    updates: int
+    posteriors: tuple[Gaussian, ...] | None = None
 
 
 def run_blocks(
-    loss: Loss,
-    rows: Rows,
-    prior: FactorialGaussian,
-    parameters: Parameters,
-    adaptation: Adaptive,
-    analysis: Analysis | None,
+    loss: Loss, rows: Rows, prior: FactorialGaussian, p: Parameters, adaptation: Adaptive, analysis: Analysis | None
 ) -> list[Result]:
     """Fit every linear predictor with all correlations: dense, or sparse where there is an analysis of the pattern."""
-    options = Options(
-        parameters.max_iter, parameters.tol, Steps((parameters.beta,)), single_pass=parameters.max_iter == 1
-    )
+    options = Options(p.max_iter, p.tol, single_pass=p.max_iter == 1)
     matrix = None if analysis is None else rows.matrix()
     outcomes = []
-    with threads_for(rows.shape[1]):
+    with threads_for(rows.shape):
         for k in range(rows.targets.shape[0]):
             work: Work = DenseWork(rows, prior) if analysis is None else SparseWork(rows, matrix, analysis, prior)
-            with LoopReport(parameters.verbose, options) as report:
-                outcome = run(
-                    loss, rows, work, options, predictor=k, adaptation=replace(adaptation), report=report.after_loop
-                )
-            outcomes.append(outcome)
+            with LoopReport(p.verbose, options) as report:
+                own = replace(adaptation)
+                outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=own, report=report.after_loop))
     return outcomes
 
 
-def add_rows(
+def take_rows(
     loss: Loss,
     rows: Rows,
     known: Sequence[DenseKnowledge],
     priors: Sequence[FactorialGaussian],
     adaptation: Adaptive,
-) -> list[Result]:
+) -> Taken:
     """Take rows of a stream into what is known: EP within the rows, whose sites are then added up and dropped."""
-    options, outcomes = Options(_STREAM_LOOPS, _STREAM_TOL, Steps((adaptation.beta,))), []
-    with threads_for(rows.shape[1]):
+    options, outcomes = Options(_STREAM_LOOPS, _STREAM_TOL), []
+    with threads_for(rows.shape):
         for k, (before, prior) in enumerate(zip(known, priors, strict=True)):
             work = DenseWork(rows, prior, before)
             outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=replace(adaptation)))
-    return outcomes
+    refused: Counter[Refusal] = Counter()
+    for outcome in outcomes:
+        for (_, why), count in outcome.trace.refusals.items():
+            refused[why] += count
+    found = (tuple(o.sites for o in outcomes), tuple(o.prior for o in outcomes), outcomes[0].loss)
+    return Taken(*found, refused, sum(o.trace.updates for o in outcomes))
 
 
-def run_product(
-    loss: Loss,
-    X: Any,
-    targets: FloatArray,
-    weights: FloatArray | None,
-    prior: FactorialGaussian,
-    parameters: Parameters,
-    adaptation: Adaptive,
-    seed: int,
+def run_products(
+    loss: Loss, data: Data, prior: FactorialGaussian, p: Parameters, adaptation: Adaptive, seed: int
 ) -> list[Result]:
-    """Fit every linear predictor as a product of Gaussians, by `cavity.fit`; ``X`` has the constant column."""
+    """Fit every linear predictor as a product of Gaussians, by `cavity.fit`."""
+    X = with_intercept(data.X) if p.intercept else data.X
     return [
-        _one_product(
-            LinearBatches.unchecked(loss, X, np.ascontiguousarray(t), parameters.batch_size, weights),
-            prior,
-            parameters,
-            adaptation,
-            seed,
-        )
-        for t in targets
+        _run_product(LinearBatches.unchecked(loss, X, t, BATCH_SIZE, data.weights), prior, p, adaptation, seed)
+        for t in np.ascontiguousarray(data.targets)
     ]
 
 
-def _one_product(
-    factors: LinearBatches, prior: FactorialGaussian, parameters: Parameters, adaptation: Adaptive, seed: int
+def _run_product(
+    factors: LinearBatches, prior: FactorialGaussian, p: Parameters, adaptation: Adaptive, seed: int
 ) -> Result:
-    """Fit, prior variance and noise scale take turns until variance and scale stand."""
+    """Fit, and revise prior variance and noise scale, until variance and scale no longer change."""
     fitting = import_module("cavity.ep.fitting")  # compiled loops are imported when a product of Gaussians is fitted
-    p, rounds = parameters, 1 if adaptation.free is None and not adaptation.scale else _ROUNDS
-    sites = "none" if p.max_iter == 1 else "own"
+    # From a wide prior all coefficients overshoot together, each as if it were alone; from the mode they do not.
+    sites, start = ("none", None) if p.max_iter == 1 else ("own", "mode")
     options = fitting.make_options(
         len(factors),
         max_iter=p.max_iter,
         tol=p.tol,
         sites=sites,
-        beta=p.beta,
         order="shuffled",
         random_state=seed,
         safeguards=True,
     )
-    # From a wide prior all coefficients overshoot together, each as if alone; the paper's schemes begin there anyway.
-    start = "mode" if p.max_iter > 1 and isinstance(p.scheme, ExactProjection) else None
-    for k in range(rounds):
-        result = fitting.run_checked(factors, prior, p.scheme, options, start, fitting.Watch(verbose=bool(p.verbose)))
-        if k + 1 == rounds:
+    watch = fitting.Watch(verbose=bool(p.verbose))
+    fits = 1 if adaptation.free is None and not adaptation.scale else _MOST_FITS
+    for k in range(fits):
+        result = fitting.run_checked(factors, prior, ExactProjection(), options, start, watch)
+        if k + 1 == fits:
             break
-        wider = _revised_prior(prior, result.posterior, adaptation, cautious=k < 1)
-        loss = adaptation.loss(factors.loss, factors.targets, *_predictors(factors, result.posterior))
+        revised = _revised_prior(prior, result.posterior, adaptation, cautious=k < 1)
+        loss = _revised_loss(factors, result.posterior, adaptation)
         scales = [float(getattr(one, "scale", 1.0)) for one in (loss, factors.loss)]
-        if abs(np.log(wider.precision[0] / prior.precision[0])) < _CLOSE and abs(np.log(scales[0] / scales[1])) < _NEAR:
+        variance_change = abs(np.log(revised.precision[0] / prior.precision[0]))
+        if variance_change < _SMALL_VARIANCE_CHANGE and abs(np.log(scales[0] / scales[1])) < _SMALL_SCALE_CHANGE:
             break
-        prior = wider
-        factors = LinearBatches.unchecked(loss, factors.X, factors.targets, p.batch_size, factors.weights)
+        prior = revised
+        factors = LinearBatches.unchecked(loss, factors.X, factors.targets, BATCH_SIZE, factors.weights)
     return replace(result, sites=DiagonalKnowledge(result.posterior / prior), prior=prior, loss=factors.loss)
 
 
 def _revised_prior(
     prior: FactorialGaussian, posterior: FactorialGaussian, adaptation: Adaptive, cautious: bool
 ) -> FactorialGaussian:
-    """Prior of the variance that a product of Gaussians suggests, where it is to be found."""
     free = adaptation.free
     if free is None:
         return prior
     before, center = 1.0 / float(prior.precision[free][0]), prior.mean
-    after = revised_variance(
-        before, (posterior.mean - center)[free], posterior.variance[free], adaptation.typical, cautious
-    )
+    deviations = (posterior.mean - center)[free]
+    after = revised_variance(before, deviations, posterior.variance[free], adaptation.typical, cautious)
     return FactorialGaussian.from_moments(center, np.where(free, after, prior.variance))
 
 
-def _predictors(factors: LinearBatches, posterior: FactorialGaussian) -> tuple[FloatArray, RowSites]:
-    """Weights of the rows, and mean and variance of their linear predictors."""
+def _revised_loss(factors: LinearBatches, posterior: FactorialGaussian, adaptation: Adaptive) -> Loss:
     X, n = factors.X.astype(np.float64, copy=False), factors.targets.size
     sites = RowSites.start(n)
     sites.mean[:], sites.variance[:] = X @ posterior.mean, squared(X) @ posterior.variance
-    return np.ones(n) if factors.weights is None else factors.weights, sites
+    weights = np.ones(n) if factors.weights is None else factors.weights
+    return adaptation.loss(factors.loss, factors.targets, weights, sites)
+
+
+__all__ = ["BATCH_SIZE", "Taken", "run_blocks", "run_products", "take_rows"]

@@ -10,19 +10,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge
+from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Gaussian
 from cavity.ep.result import Refusal
 from cavity.ep.row_sites import RowSites, log_scale, propose
-from cavity.estimators._parameters import Parameters
+from cavity.estimators._design import Data
+from cavity.estimators._runs import BATCH_SIZE, Taken
 from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
+from cavity.schemes import ExactProjection
 
 FloatArray = NDArray[np.float64]
 
 
-def one_row(
-    loss: Loss, x: FloatArray, target: float, beta: float, known: DenseKnowledge, posterior: DenseGaussian
+def take_row(
+    loss: Loss,
+    x: FloatArray,
+    targets: FloatArray,
+    known: Sequence[Any],
+    priors: tuple[FactorialGaussian, ...],
+    posteriors: Sequence[Gaussian],
+) -> Taken:
+    """Take one row into full covariances."""
+    revised = [
+        _take_row(loss, x, *parts)  # type: ignore[arg-type]
+        for parts in zip(targets, known, posteriors, strict=True)
+    ]
+    knowledge, after, refusals = zip(*revised, strict=True)
+    refused = Counter(why for why in refusals if why is not None)
+    return Taken(knowledge, priors, loss, refused, len(revised), after)
+
+
+def _take_row(
+    loss: Loss, x: FloatArray, target: float, known: DenseKnowledge, posterior: DenseGaussian
 ) -> tuple[DenseKnowledge, DenseGaussian, Refusal | None]:
     r"""Take one row into a full covariance, in :math:`O(d^2)`.
 
@@ -33,7 +53,7 @@ def one_row(
     sites, y, one = RowSites.start(1), np.array([target]), np.ones(1)
     m, v = float(x @ posterior.mean), float(u @ u)
     sites.mean[0], sites.variance[0] = m, v
-    revision, step = propose(loss, y, one, sites, beta=beta, fresh=True)
+    revision, step = propose(loss, y, one, sites, fresh=True)
     precision, shift = float(revision.precision[0]), float(revision.shift[0])
     grown = 1.0 + precision * v
     if revision.nonfinite[0] or revision.improper[0] or not grown > 0.0:
@@ -42,7 +62,7 @@ def one_row(
     gain = (shift - precision * m) / grown
     sites.accept(revision, step)
     sites.mean[0], sites.variance[0] = m + gain * v, v / grown
-    scale = log_scale(loss, y, one, sites, beta=beta)
+    scale = log_scale(loss, y, one, sites)
     total = DenseKnowledge(
         known.information + precision * np.outer(x, x), known.shift + shift * x, known.log_scale + scale
     )
@@ -61,41 +81,30 @@ class ProductStreams:
     later, until `commit`.
     """
 
-    def __init__(
-        self, loss: Loss, parameters: Parameters, posteriors: Sequence[Any], priors: Sequence[FactorialGaussian]
-    ) -> None:
+    def __init__(self, loss: Loss, posteriors: Sequence[Any], priors: Sequence[FactorialGaussian]) -> None:
         # Numba is imported when a product of Gaussians is streamed.
         fitting, linear, stream = (import_module(f"cavity.ep.{name}") for name in ("fitting", "compiled", "stream"))
-        beta = parameters.beta
-        options = fitting.make_options(1, max_iter=1, sites="none", beta=beta)
-        reason = linear.why_not(loss, parameters.scheme, options)
+        options = fitting.make_options(1, max_iter=1, sites="none")
+        reason = linear.why_not(loss, ExactProjection(), options)
         if reason:
             raise ValueError(f"partial_fit of a product of Gaussians needs a compiled form: {reason}; fit needs none")
         self._priors, self._codes = tuple(priors), linear.REFUSALS
         self._saved: list[tuple[Any, Any]] = []
-        self._streams = [
-            stream.Stream(loss, parameters.scheme, q, prior.precision, beta=beta)
-            for q, prior in zip(posteriors, priors, strict=True)
-        ]
-
-    def serves(self, priors: Sequence[FactorialGaussian]) -> bool:
-        """Whether these are the priors that it works with."""
-        return len(priors) == len(self._priors) and all(a is b for a, b in zip(priors, self._priors, strict=True))
+        pairs = zip(posteriors, priors, strict=True)
+        self._streams = [stream.Stream(loss, ExactProjection(), q, prior.precision) for q, prior in pairs]
 
     def knowledge(self) -> tuple[DiagonalKnowledge, ...]:
         """Give what the rows say, apart from the priors."""
         return tuple(DiagonalKnowledge(s.posterior / q) for s, q in zip(self._streams, self._priors, strict=True))
 
-    def take(
-        self, X: Any, targets: FloatArray, weights: FloatArray | None, batch_size: int
-    ) -> tuple[Counter[Refusal], int]:
-        """Take in rows; say what was refused, and how many mini-batches there were."""
+    def take(self, X: Any, data: Data) -> tuple[Counter[Refusal], int]:
+        """Take in rows ``X``; say what was refused, and how many mini-batches there were."""
         refused: Counter[Refusal] = Counter()
         updates = 0
         self._saved = [(s, s.snapshot(X)) for s in self._streams]
         try:
-            for stream, t in zip(self._streams, targets, strict=True):
-                outcomes = stream.take(X, t, weights, batch_size)
+            for stream, t in zip(self._streams, data.targets, strict=True):
+                outcomes = stream.take(X, t, data.weights, BATCH_SIZE)
                 updates += outcomes.size
                 if outcomes.any():
                     refused.update(self._codes[int(o)] for o in outcomes if o in self._codes)
@@ -108,7 +117,7 @@ class ProductStreams:
         """Put back what the last call changed."""
         for stream, saved in self._saved:
             stream.restore(saved)
-        self._saved = []
+        self.commit()
 
     def commit(self) -> None:
         """Keep what the last call changed."""

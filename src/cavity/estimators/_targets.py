@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 
 from cavity import losses
 from cavity.ep.adaptation import LEAST_NOISE
-from cavity.ep.knowledge import DenseKnowledge, Knowledge
+from cavity.ep.knowledge import DenseKnowledge, Gaussian, Knowledge
+from cavity.ep.result import Result
 from cavity.estimators._base import LinearEP
-from cavity.estimators._parameters import LARGEST_TARGET, Parameters
-from cavity.estimators._posteriors import pooled_prior
+from cavity.estimators._design import Data
+from cavity.estimators._merging import pooled_prior
+from cavity.estimators._parameters import Parameters
+from cavity.estimators._plan import Plan
 from cavity.estimators._totals import Totals, coarse
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
@@ -23,57 +26,60 @@ FloatArray = NDArray[np.float64]
 
 
 class NormalisedTargets(LinearEP):
-    """Base of the regressor: targets with an offset and a scale, and a noise scale that may be found."""
+    """Base of the regressor: targets with an offset and a unit, and a noise scale that may be found."""
 
+    fit_intercept: bool
     normalize_y: bool
     y_offset_: float
     y_scale_: float
+    # Whether the targets are counts.
+    _counts: Any
     # Sum of noise scales found, times rows, and of rows: the running average of a stream.
     _scales: tuple[float, float]
 
     @property
     def scale_(self) -> float:
         """Scale of the noise in units of y."""
-        return float(self.y_scale_ * self._scale_of(self._fitted("_loss")))
+        self._known()
+        return float(self.y_scale_ * _scale_of(self._loss))
 
-    def _counts(self) -> bool:
-        """Whether the targets are counts."""
-        raise NotImplementedError
+    @property
+    def _units(self) -> tuple[float, float]:
+        return self.y_scale_, self.y_offset_
+
+    def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], totals: Totals) -> None:
+        super()._keep(plan, intercept, outcomes, totals)
+        self._scales = totals.rows * _scale_of(self._loss), totals.rows
 
     def _prior_units(self) -> tuple[float, float]:
         """Spread and mean of the normalised targets, which begin as one and zero and change in a stream."""
-        if not self.normalize_y or self._counts():
+        if not self.normalize_y or self._counts:
             return 1.0, 0.0
         return self._totals.spread or 1.0, self._totals.mean if self._intercept else 0.0
 
-    def _follow(self, p: Parameters, X: Any, targets: FloatArray, weights: FloatArray | None) -> None:
-        if self._finds_scale():
-            scale = self._followed_scale(X, targets[0], weights, p.beta)
-            factor = (self._scale_of(self._loss) / scale) ** 2
-            self._knowledge, self._loss = tuple(k.times(factor) for k in self._known()), with_scale(self._loss, scale)
-            for name in ("_posteriors", "_streams"):
-                self.__dict__.pop(name, None)
-        super()._follow(p, X, targets, weights)
+    def _follow(self, p: Parameters, data: Data) -> None:
+        if self._finds_scale:
+            scale = self._followed_scale(data)
+            factor = (_scale_of(self._loss) / scale) ** 2
+            self._revise(_knowledge=tuple(k.times(factor) for k in self._known()), _loss=with_scale(self._loss, scale))
+        super()._follow(p, data)
 
-    def _followed_scale(self, X: Any, t: FloatArray, weights: FloatArray | None, beta: float) -> float:
-        """Noise scale after rows of a stream: from sums of squares where they tell all, else a running average."""
+    def _followed_scale(self, data: Data) -> float:
+        """Noise scale after rows of a stream: from sums of squares where they say all, else a running average."""
         floor = LEAST_NOISE * (self._totals.spread or 1.0)
-        known = self._known()[0]
+        known, (t,), weights = self._known()[0], data.targets, data.weights
         if isinstance(self._loss, losses.Squared) and isinstance(known, DenseKnowledge):
-            return max(_residual_scale(self._loss.scale, beta, known, self.posterior_[0], self._totals), floor)
-        mean, variance = self._latent(X)
+            return max(_residual_scale(self._loss.scale, known, self.posterior_[0], self._totals), floor)
+        mean, variance = self._latent(data.X)
         rows = float(t.size if weights is None else np.sum(weights))
-        found = estimate_scale(self._loss, t - mean[0], variance[0], weights, beta=beta, floor=floor)
+        found = estimate_scale(self._loss, t - mean[0], variance[0], weights, floor=floor)
         self._scales = self._scales[0] + rows * found, self._scales[1] + rows
         return max(self._scales[0] / self._scales[1], floor)
 
-    def _scale_of(self, loss: Loss) -> float:
-        return float(getattr(loss, "scale", 1.0))
-
-    def _normalise(self, y: FloatArray, weights: FloatArray | None) -> None:
-        """Set the offset and the scale by which targets are seen inside."""
+    def _set_units(self, y: FloatArray, weights: FloatArray | None) -> None:
+        """Set the offset and the unit of the targets."""
         self.y_offset_, self.y_scale_ = 0.0, 1.0
-        if not self.normalize_y or self._counts():
+        if not self.normalize_y or self._counts:
             return
         largest = float(np.max(np.abs(y))) or 1.0  # sums of squares are then finite
         offset = float(np.average(y / largest, weights=weights)) if self.fit_intercept else 0.0
@@ -81,36 +87,25 @@ class NormalisedTargets(LinearEP):
         self.y_scale_ = coarse(largest * (spread if spread > 1e-12 else 1.0))
         self.y_offset_ = coarse(offset * largest, self.y_scale_)
 
-    def _inner(self, y: FloatArray) -> FloatArray:
-        t = (y - self.y_offset_) / self.y_scale_
-        if not np.all(np.abs(t) <= LARGEST_TARGET):
-            raise ValueError(
-                f"y must lie within {LARGEST_TARGET:g} times the spread of the targets seen first, {self.y_scale_:g}"
-            )
-        return t
-
-    def _outer(self, t: Any) -> Any:
-        return self.y_offset_ + self.y_scale_ * t
-
     # Merging.
 
     def _same_loss(self, other: Self) -> bool:
         """Whether the losses are the same in units of y, but for a scale that both found."""
-        if type(other._loss) is not type(self._loss) or self._finds_scale() != other._finds_scale():
+        if type(other._loss) is not type(self._loss) or self._finds_scale != other._finds_scale:
             return False
         if "scale" not in getattr(self._loss, "_fields", ()):
             return super()._same_loss(other) and self.y_scale_ == other.y_scale_
-        same_scale = self._finds_scale() or np.isclose(self.scale_, other.scale_, rtol=1e-12, atol=0.0)
+        same_scale = self._finds_scale or np.isclose(self.scale_, other.scale_, rtol=1e-12, atol=0.0)
         return bool(same_scale) and with_scale(other._loss, 1.0) == with_scale(self._loss, 1.0)
 
     def _absorb(self, one: Self, other: Self) -> None:
         """Bring the other to the units of the first, pool the scales, and add up."""
         moved, totals, prior, scale = other._in_units_of(one)
-        rows, free = one._totals.rows + totals.rows, one._finds_scale()
+        rows, free = one._totals.rows + totals.rows, one._finds_scale
         share = one._totals.rows / max(rows, np.finfo(np.float64).tiny)
         known = one._known()[0]
         if free:
-            first = one._scale_of(one._loss)
+            first = _scale_of(one._loss)
             pooled = float(np.sqrt(share * first**2 + (1.0 - share) * scale**2))
             known, moved = known.times((first / pooled) ** 2), moved.times((scale / pooled) ** 2)
             self._loss = with_scale(one._loss, pooled)
@@ -123,34 +118,35 @@ class NormalisedTargets(LinearEP):
         ratio, offset = self.y_scale_ / one.y_scale_, (self.y_offset_ - one.y_offset_) / one.y_scale_
         prior = self._priors[0]
         if ratio == 1.0 and offset == 0.0:
-            return self._known()[0], self._totals, prior, self._scale_of(self._loss)
+            return self._known()[0], self._totals, prior, _scale_of(self._loss)
         shift = np.zeros(prior.dim)
         shift[-1] = offset  # without an intercept there is no offset
         moved = self._known()[0].moved(ratio, shift)
         mean = ratio * prior.mean + shift
         sums = self._totals
-        totals = replace(
-            sums,
+        totals = sums._replace(
             targets=ratio * sums.targets + offset * sums.rows,
             squares=ratio**2 * sums.squares + 2.0 * ratio * offset * sums.targets + offset**2 * sums.rows,
         )
         prior = FactorialGaussian.from_moments(mean, ratio**2 * prior.variance)
-        return moved, totals, prior, ratio * self._scale_of(self._loss)
+        return moved, totals, prior, ratio * _scale_of(self._loss)
 
 
-def _residual_scale(scale: float, beta: float, known: DenseKnowledge, posterior: Any, totals: Totals) -> float:
+def _scale_of(loss: Loss) -> float:
+    return float(getattr(loss, "scale", 1.0))
+
+
+def _residual_scale(scale: float, known: DenseKnowledge, posterior: Gaussian, totals: Totals) -> float:
     r"""Noise scale of the squared loss from sums: residuals at the mean over rows not used up, MacKay's fixed point.
 
     .. math:: \sigma^2 = \frac{\sum_i t_i^2 - 2 m^\top h + m^\top G m}{n - \mathrm{tr}(G\, C)},
 
     with G and h for a scale of one, and posterior covariance C; their units cancel in the trace.
     """
-    unit = scale**2 / beta
-    m = posterior.mean
+    m, unit = posterior.mean, scale**2
     squares = totals.squares - 2.0 * unit * float(m @ known.shift) + unit * float(m @ known.information @ m)
     used = float(np.sum(known.information * posterior.covariance))
-    least = 1e-12 * totals.squares
-    return float(np.sqrt(beta * max(squares, least) / max(totals.rows - used, 0.5)))
+    return float(np.sqrt(max(squares, 1e-12 * totals.squares) / max(totals.rows - used, 0.5)))
 
 
 __all__ = ["NormalisedTargets"]

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+
+from cavity.estimators._design import squared
 
 FloatArray = NDArray[np.float64]
 
-_BITS = 30
+# Bits that `coarse` keeps: a billionth, far above the rounding of sums and far below what matters.
+_COARSE_BITS = 30
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Weighted sums, with weight w per row.
-
-    Parameters
-    ----------
-    rows
-        Sum of w.
-    sizes
-        Sum of w times the squared length of the row.
-    targets, squares
-        Sums of w t and w t², of the targets of a regression.
-    constants
-        Sum of w log t! for counts.
-    """
+class Totals(NamedTuple):
+    """Weighted sums, with weight w per row: of w, w |x|², w t, w t² and, for counts, w log t!."""
 
     rows: float = 0.0
     sizes: float = 0.0
@@ -43,21 +31,20 @@ class Totals:
     ) -> Totals:
         """Sum over rows."""
         w = np.ones(X.shape[0]) if weights is None else weights
-        if sparse.issparse(X):
-            lengths = np.asarray(X.astype(np.float64).power(2).sum(axis=1)).ravel()
-        else:
+        if isinstance(X, np.ndarray):
             lengths = np.einsum("ij,ij->i", X, X, dtype=np.float64)
-        t = np.zeros(w.size) if targets is None else targets
-        c = np.zeros(w.size) if constants is None else constants
+        else:
+            lengths = np.asarray(squared(X.astype(np.float64)).sum(axis=1)).ravel()
+        t, c = (np.zeros(w.size) if a is None else a for a in (targets, constants))
         return cls(*(float(w @ a) for a in (np.ones(w.size), lengths, t, t * t, c)))
 
     def plus(self, other: Totals) -> Totals:
         """Add the sums over other rows."""
-        return Totals(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+        return Totals(*(a + b for a, b in zip(self, other, strict=True)))
 
     def times(self, factor: float) -> Totals:
         """Keep a share of them."""
-        return Totals(*(factor * getattr(self, name) for name in self.__slots__))
+        return Totals(*(factor * a for a in self))
 
     @property
     def mean(self) -> float:
@@ -80,8 +67,8 @@ class Totals:
 def coarse(number: float, unit: float | None = None) -> float:
     """Round to a billionth of a unit, or of the number itself.
 
-    Sums over weighted and over repeated rows, which round otherwise, then agree to the last bit.
+    Sums over weighted and over repeated rows, which round differently, then agree to the last bit.
     """
     if unit is None:
         unit = math.ldexp(1.0, math.frexp(number)[1])
-    return unit * math.ldexp(round(math.ldexp(number / unit, _BITS)), -_BITS)
+    return unit * math.ldexp(round(math.ldexp(number / unit, _COARSE_BITS)), -_COARSE_BITS)
