@@ -109,7 +109,7 @@ def test_a_product_of_gaussians_has_the_exact_mean_and_a_narrower_posterior():
     mean, std = np.linalg.solve(precision, rows.T @ y / 0.49), np.diag(precision) ** -0.5
     prior = FactorialGaussian.from_moments(np.zeros(5), 2.0)
     factors = LinearFactor.batches(Squared(0.7), rows, y, 10)
-    found = fit(factors, prior, "la", loops=50, tol=1e-9, order="shuffled", safeguards=True)
+    found = fit(factors, prior, "la", max_iter=50, tol=1e-9, order="shuffled", safeguards=True)
     np.testing.assert_allclose(found.mean, mean, rtol=0.0, atol=1e-8)
     np.testing.assert_allclose(found.std, std, rtol=1e-8)
     model = product_regressor(

@@ -114,7 +114,7 @@ def test_a_whole_weight_is_the_row_repeated_within_one_mini_batch_of_laplace_s_s
     signs = 2.0 * y - 1.0
     weighted = LinearFactor.batches(Logistic(), X, signs, 1000, weights)
     repeated = LinearFactor.batches(Logistic(), np.repeat(X, weights, axis=0), np.repeat(signs, weights), 1000)
-    one, other = (fit(factors, prior, "la", loops=50, safeguards=True) for factors in (weighted, repeated))
+    one, other = (fit(factors, prior, "la", max_iter=50, safeguards=True) for factors in (weighted, repeated))
     np.testing.assert_allclose(one.mean, other.mean, rtol=PARITY)
     np.testing.assert_allclose(one.std, other.std, rtol=PARITY)
     assert one.log_evidence == pytest.approx(other.log_evidence, rel=PARITY)

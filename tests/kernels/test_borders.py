@@ -133,7 +133,7 @@ WITHOUT_ROWS = textwrap.dedent(
     prior = cavity.FactorialGaussian.from_moments(np.zeros(2), 1.0)
     for order in (weights, weights[::-1]):
         factors = [cavity.LinearFactor(Squared(), X, y, w) for w in order]
-        plain, fast = (bare_fit(factors, prior, "qla", max_iter=2, compiled=c) for c in (False, True))
+        plain, fast = (cavity.fit(factors, prior, "qla", max_iter=2, compiled=c) for c in (False, True))
         assert np.allclose(plain.mean, fast.mean, atol=1e-12)
     """
 )

@@ -230,7 +230,7 @@ def test_compiled_equals_plain(loss, storage):
         for w, negative in ((None, "keep"), (weights, "keep"), (weights, "floor"), (weights, "skip")):
             factors = LinearFactor.batches(loss, rows, y, 10, w)
             loops = {"max_iter": 1} if sites == "none" else {"max_iter": 2, "beta": [0.5, 1.0]}
-            options = {"power": 0.7, "damping": 0.8, "order": "shuffled", "seed": 3, "tol": 0.0, "negative": negative}
+            options = {"power": 0.7, "damping": 0.8, "order": "shuffled", "random_state": 3, "tol": 0.0, "negative": negative}
             plain, fast = (
                 bare_fit(factors, prior, "exact", sites=sites, compiled=compiled, **loops, **options)
                 for compiled in (False, True)
@@ -279,8 +279,8 @@ BOUNDS_CHECKED = textwrap.dedent(
         prior = cavity.FactorialGaussian.from_moments(np.zeros(6), variance)
         for batch, weights in ((7, w), (100, None)):
             factors = cavity.LinearFactor.batches(loss, rows, y, batch, weights)
-            bare_fit(factors, prior, "exact", max_iter=2, compiled=True)
-            bare_fit(factors, prior, "exact", sites="none", compiled=True)
+            cavity.fit(factors, prior, "exact", max_iter=2, compiled=True)
+            cavity.fit(factors, prior, "exact", sites="none", compiled=True)
     print("within bounds")
     """
 )

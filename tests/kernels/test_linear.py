@@ -147,7 +147,7 @@ def test_compiled_equals_plain(loss: Any, scheme: Any, storage: str) -> None:
             for w in (None, weights):
                 factors = cavity.LinearFactor.batches(loss, STORAGES[storage](X), y, BATCH, w)
                 loops = {"max_iter": 1} if sites == "none" else {"max_iter": 3, "beta": [0.5, 1.0]}
-                options = {"power": 0.7, "damping": 0.8, "order": "shuffled", "seed": 3, "tol": 0.0}
+                options = {"power": 0.7, "damping": 0.8, "order": "shuffled", "random_state": 3, "tol": 0.0}
                 plain, fast = both(factors, prior, scheme=scheme, sites=sites, negative=negative, **loops, **options)
                 assert_same(plain, fast)
 
@@ -345,7 +345,7 @@ def test_a_loss_that_cannot_be_compiled_falls_back_with_a_warning() -> None:
     X, y, _, prior = problem()
     factors = cavity.LinearFactor.batches(Branching(), X, y, BATCH)
     squared = cavity.LinearFactor.batches(losses.Squared(), X, y, BATCH)
-    with pytest.warns(UserWarning, match="Branching could not be compiled.*plain engine"):
+    with pytest.warns(UserWarning, match="Branching could not be compiled.*plain Python"):
         result = bare_fit(factors, prior, scheme="qla", max_iter=2)
     assert gap(result.mean, bare_fit(squared, prior, scheme="qla", max_iter=2).mean) < PARITY
     with pytest.raises(TypeError, match="could not be compiled"):
@@ -363,7 +363,7 @@ def test_progress_bar_of_a_compiled_run(capsys: pytest.CaptureFixture[str]) -> N
     X, y, _, prior = problem()
     factors = cavity.LinearFactor.batches(losses.Hinge(), X, y, BATCH)
     bare_fit(factors, prior, max_iter=2, tol=0.0, verbose=True)
-    assert "12/12 updates" in capsys.readouterr().err
+    assert "12/12" in capsys.readouterr().err
 
 
 def test_a_single_pass_needs_no_memory_in_proportion_to_the_data() -> None:
@@ -401,7 +401,7 @@ BOUNDS_CHECKED = textwrap.dedent(
         for sites, loops in (("own", 2), ("tied", 2), ("none", 1)):
             for batch, weights in ((7, w), (7, None), (1, None), (100, w)):
                 factors = cavity.LinearFactor.batches(loss, rows, y, batch, weights)
-                bare_fit(factors, prior, scheme, sites=sites, max_iter=loops, compiled=True)
+                cavity.fit(factors, prior, scheme, sites=sites, max_iter=loops, compiled=True)
     print("within bounds")
     """
 )
@@ -456,8 +456,8 @@ ITS_USE = textwrap.dedent(
     prior = cavity.FactorialGaussian.from_moments(np.zeros(3), 1.0)
     batches = cavity.LinearFactor.batches({name}(), csr_array(np.eye(3)), np.array([1.0, -1.0, 1.0]), 2)
     # Of all compiled entries the one that is compiled soonest.
-    result = bare_fit(batches, prior, "qla", sites="none", compiled=True)
-    plain = bare_fit(batches, prior, "qla", sites="none", compiled=False)
+    result = cavity.fit(batches, prior, "qla", sites="none", compiled=True)
+    plain = cavity.fit(batches, prior, "qla", sites="none", compiled=False)
     assert np.allclose(result.mean, plain.mean, atol=1e-12), "stale"
     stats = entry(single_taylor, {name}).stats
     print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
