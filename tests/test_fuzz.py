@@ -55,7 +55,7 @@ STEEPEST = 1e3
 # Compiling takes seconds for every type of loss, scheme and storage: the usual profile keeps to a few, which see many
 # random data; parity over all types is proved in tests/kernels.
 IS_THOROUGH = settings.default.max_examples > 40
-COMPILED_SCHEMES = tuple(NAMES) if IS_THOROUGH else ("vq",)
+COMPILED_SCHEMES = tuple(NAMES) if IS_THOROUGH else ("exact", "vq")
 REGRESSIONS = ("squared", "absolute", "huber", "quantile", "poisson")[: 5 if IS_THOROUGH else 1]
 REGRESSION_STORAGES = ("dense", "csr") if IS_THOROUGH else ("csr",)
 
@@ -242,7 +242,7 @@ def test_minimum_of_black_boxes(given_boxes, prior, loops):
     prior = prior.gaussian(given_boxes.dim)
 
     def run():
-        return cavity.minimize(given_boxes.factors(), prior, loops=loops)
+        return cavity.minimize(given_boxes.factors(), prior, max_iter=loops)
 
     found, error = failure_of(run, NAN_AT_START)
     if error is not None:
@@ -271,14 +271,14 @@ def test_minimum_of_linear_factors(data, prior, loss, batch):
     X, y, w = data.matrix(), data.targets(loss.targets), data.weights()
     before = snapshot(X, y, w)
     factors, prior = LinearFactor.batches(loss, X, y, batch, w), prior.gaussian(data.columns)
-    found = attempt(lambda: cavity.minimize(factors, prior, loops=6), NAN_AT_START)
+    found = attempt(lambda: cavity.minimize(factors, prior, max_iter=6), NAN_AT_START)
     if found is None:
         assert isinstance(loss, Fenced)
         return
     check_minimum(found, factors, prior)
     if isinstance(loss, Hill) and falls_without_end(data, loss, prior):
         assert not found.status.is_success
-    again = cavity.minimize(factors, prior, loops=6)
+    again = cavity.minimize(factors, prior, max_iter=6)
     np.testing.assert_array_equal(found.point, again.point)
     check_untouched([X, y, w], before)
 
@@ -340,7 +340,7 @@ def test_classifier(data, parameters, classes):
     y = np.digitize(data.targets("reals"), [0.0] if classes == 2 else [-0.5, 0.5])
     if data.rows > 1 and data.answers != "constant":  # a single class is refused, and that need not be all one sees
         y[0], y[-1] = 0, classes - 1
-    check_fits([EPClassifier(random_state=0, scheme="vq", **parameters) for _ in range(2)], data, y)
+    check_fits([EPClassifier(random_state=0, scheme="la", **parameters) for _ in range(2)], data, y)
 
 
 @cases(60)
@@ -354,7 +354,7 @@ def test_classifier(data, parameters, classes):
 def test_regressor(data, parameters, loss, scale, normalize):
     y = data.targets("counts" if loss == "poisson" else "reals")
     more = {"loss": loss, "scale": scale, "normalize_y": normalize and loss != "poisson"}
-    check_fits([EPRegressor(random_state=0, scheme="vq", **parameters, **more) for _ in range(2)], data, y)
+    check_fits([EPRegressor(random_state=0, scheme="la", **parameters, **more) for _ in range(2)], data, y)
 
 
 def check_fits(models: Any, data: Any, y: Any) -> None:
@@ -385,7 +385,7 @@ def test_streams(data, parameters, forget, size):
     before = snapshot(X, y)
     if parameters["covariance"] == "sparse":  # which needs all rows at once, and says so
         parameters["covariance"] = "auto"
-    models = [EPClassifier(random_state=0, scheme="vq", **parameters) for _ in range(2)]
+    models = [EPClassifier(random_state=0, scheme="la", **parameters) for _ in range(2)]
 
     def take(model, rows):
         quietly(lambda: model.partial_fit(X[rows], y[rows], classes=[-1.0, 1.0], forget=forget), model)

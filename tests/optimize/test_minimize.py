@@ -15,6 +15,7 @@ from cases import quietly
 from cavity import CostFactor, FactorError, FactorialGaussian, LinearFactor, losses
 from cavity.ep.result import RunError
 from cavity.optimize import Ending
+from cavity.schedules import Shuffled
 from reference import solvers
 
 VARIANCE = 25.0
@@ -22,13 +23,11 @@ VARIANCE = 25.0
 ROUNDING = 1e-12
 # What is refused whatever the factors.
 WRONG_OPTIONS = [
-    *(({"loops": wrong}, "loops must be a whole number of at least 1") for wrong in (0, 2.5, np.inf, "3", True)),
+    *(({"max_iter": wrong}, "max_iter must be a whole number of at least 1") for wrong in (0, 2.5, np.inf, "3", True)),
     *(({"tol": wrong}, r"tol must lie in \[0, 1\)") for wrong in (-1.0, 1.0, np.nan, np.inf, None, "x")),
     *(({"beta": wrong}, "beta must be") for wrong in ((1.0, -1.0), "hot", [], [[1.0]], np.nan, True)),
     *(({"damping": wrong}, r"damping must lie in \(0, 1\]") for wrong in (0.0, -5, 2.0, np.nan, None, "a")),
     *(({"order": wrong}, "order must") for wrong in ("backwards", "nonsense", None, 3, [7], [])),
-    *(({"seed": wrong}, "seed must be a whole number of at least 0") for wrong in (-1, 0.5, None, "x")),
-    ({"polishing": "no"}, "polishing must be True or False"),
     ({"scheme": "nothing"}, "scheme must be one of"),
 ]
 KINDS = [losses.Logistic(), losses.QuasiZeroOne(1e-3), losses.Absolute(0.1), losses.Huber(), losses.Poisson()]
@@ -98,7 +97,7 @@ def test_tol_leads_on_to_the_minimum():
     X, y = signs()
     least = certified(losses.Hinge(), y[:, None] * X)
     factors = LinearFactor.batches(losses.Hinge(), X, y, 10)
-    assert cavity.minimize(factors, wide(4), tol=1e-8, loops=40).cost == pytest.approx(least, rel=1e-5)
+    assert cavity.minimize(factors, wide(4), tol=1e-8, max_iter=40).cost == pytest.approx(least, rel=1e-5)
 
 
 def test_quasi_zero_one_ends_well_below_the_logistic_solution():
@@ -169,7 +168,7 @@ def test_factors_of_some_coordinates():
 
 def test_same_input_same_output():
     X, y = signs()
-    runs = [cavity.minimize(boxes(losses.Hinge(), X, y), wide(4), order="shuffled", seed=3) for _ in range(2)]
+    runs = [cavity.minimize(boxes(losses.Hinge(), X, y), wide(4), order=Shuffled(3)) for _ in range(2)]
     assert np.array_equal(runs[0].point, runs[1].point)
     assert runs[0].evaluations == runs[1].evaluations
 
@@ -268,7 +267,7 @@ class Breaking(NamedTuple):
         return 0.5 * (y - z) ** 2, z - y, 1.0 + 0.0 * z
 
 
-def test_a_linear_loss_that_raises_is_told_as_a_factors_error():
+def test_a_linear_loss_that_raises_is_reported_as_a_factors_error():
     X, _ = signs()
     factors = LinearFactor.batches(Breaking(), X, 100.0 * X[:, 0], 10)
     with pytest.raises(FactorError, match="one of the factors raised OverflowError: too far out"):

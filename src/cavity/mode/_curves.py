@@ -91,7 +91,7 @@ class SmoothValues:
 
 
 def smoothed(loss: Loss, targets: FloatArray, width: FloatArray) -> Curve:
-    """Take the mean under noise: in closed form where the loss has pieces and they meet, else by quadrature."""
+    """Take the mean under noise: in closed form where the loss tells its pieces and they meet, else by quadrature."""
     if not hasattr(loss, "pieces"):
         return SmoothValues(loss, targets, width)
     pieces = [

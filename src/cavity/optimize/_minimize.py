@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from numpy.typing import ArrayLike
 
 from cavity import schemes
-from cavity._checks import flag, number_between, whole_number
+from cavity._checks import number_between, whole_number
 from cavity.ep.fitting import make_settings
 from cavity.ep.problem import are_linear, check_problem, stacked
 from cavity.ep.result import warn_of
 from cavity.factors import Factor
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.optimize._annealing import Annealed, Effort, smooth
+from cavity.optimize._annealing import Annealed, smooth
 from cavity.optimize._minimum import Minimum
 from cavity.schedules import Annealing, Order, Temperature
 from cavity.schemes._protocol import Scheme
@@ -28,12 +28,10 @@ def minimize(
     scheme: str | Scheme | None = None,
     *,
     beta: Sequence[float] | Temperature | None = None,
-    loops: int | None = None,
+    max_iter: int | None = None,
     damping: float = 1.0,
     order: str | Order | ArrayLike = "cyclic",
-    seed: int = 0,
     tol: float = 1e-3,
-    polishing: bool = True,
 ) -> Minimum:
     r"""Look for the minimum of :math:`\sum_k u_k(\theta) + \tfrac12 \sum_i (\theta_i - m_i)^2 / v_i`.
 
@@ -58,14 +56,12 @@ def minimize(
     beta
         Inverse temperatures of the loops, one number each or a schedule such as `schedules.Annealing`; None rises from
         1 to 100. Without effect on the smoothing, which begins at 1 and goes on as long as it gains.
-    loops
+    max_iter
         Most loops of EP, 10 by default, or stages of smoothing, 24 by default.
-    damping, order, seed
-        As for `fit`.
+    damping, order
+        As for `fit`; for another random order pass `schedules.Shuffled(seed)`.
     tol
         Share of the cost: what gains less is not worth another loop.
-    polishing
-        Whether to polish; without effect on the smoothing, which ends where polishing would.
 
     Returns
     -------
@@ -95,20 +91,18 @@ def minimize(
     (array([2., 2.]), 16.0)
     """
     check_problem(factors, prior)
-    most = None if loops is None else whole_number("loops", loops, least=1)
+    most = None if max_iter is None else whole_number("max_iter", max_iter, least=1)
     tol = number_between("tol", tol, 0.0, 1.0, "[)")
-    settings = make_settings(
-        most, "own", 1.0 if beta is None else beta, 1.0, damping, order, seed, "keep", tol, len(factors)
-    )
-    chosen, polishes = schemes.resolve("rvq" if scheme is None else scheme), flag("polishing", polishing)
+    loops = most or _LOOPS
+    schedule = Annealing(_FIRST_BETA, _LAST_BETA, max(loops, 2)) if beta is None else beta
+    settings = make_settings(loops, "own", schedule, 1.0, damping, order, 0, "keep", tol, len(factors))
+    chosen = schemes.resolve("rvq" if scheme is None else scheme)
     if scheme is None and are_linear(factors):
         found = smooth(stacked(factors), prior, most or _STAGES, tol)
     else:
-        annealing, most = Annealed(factors, prior, chosen), most or _LOOPS
-        schedule = Annealing(_FIRST_BETA, _LAST_BETA, max(most, 2)) if beta is None else settings.temperature
-        annealing.run(schedule, Effort(most, tol, settings.damping, order, int(seed)))
-        if polishes:
-            annealing.polish(tol)
+        annealing = Annealed(factors, prior, chosen)
+        annealing.run(settings)
+        annealing.polish(tol)
         found = annealing.minimum()
     if not found.status.is_success:
         warn_of(found.status, "cavity.minimize")
