@@ -101,7 +101,8 @@ def draw(
 ) -> None:
     """Show the data with both bands, and every parameter with both densities."""
     grid = np.linspace(0.0, 10.0, 400)
-    ours = np.quantile(curve(result.posterior.sample(np.random.default_rng(1), 2000), grid), [0.025, 0.975], axis=0)
+    noise = np.random.default_rng(1).standard_normal((2000, result.mean.size))
+    ours = np.quantile(curve(result.posterior.draws(noise), grid), [0.025, 0.975], axis=0)
     theirs = np.quantile(curve(draws[::20], grid), [0.025, 0.975], axis=0)
     figure, axes = plt.subplot_mosaic("aaa;bcd", figsize=(9.0, 6.5), layout="constrained", height_ratios=(1.6, 1.0))
     axes["a"].plot(t, y, ".", color="0.6", markersize=5)

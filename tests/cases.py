@@ -58,6 +58,18 @@ def gaussians(draw, dim=None, proper=True):
 seeds = st.integers(0, 2**32 - 1)
 
 
+def normalized(gaussian):
+    """The same Gaussian with integral one."""
+    return FactorialGaussian(gaussian.log_scale - gaussian.log_mass, gaussian.shift, gaussian.precision)
+
+
+def kl_divergence(f, g):
+    r"""The paper's generalised divergence, eq. 8, in which masses count: the integral of f log(f/g) - f + g."""
+    ratio, a, b = f.variance / g.variance, f.log_mass, g.log_mass
+    plain = 0.5 * float(np.sum(ratio - 1.0 - np.log(ratio) + (f.mean - g.mean) ** 2 / g.variance))
+    return float(np.exp(a) * (a - b + plain - 1.0) + np.exp(b))
+
+
 def random_cavity(rng, dim, spread=1.0):
     return FactorialGaussian.from_moments(2.0 * rng.standard_normal(dim), np.exp(spread * rng.standard_normal(dim)))
 

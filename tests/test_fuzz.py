@@ -55,7 +55,7 @@ STEEPEST = 1e3
 # Compiling takes seconds for every type of loss, scheme and storage: the usual profile keeps to a few, which see many
 # random data; parity over all types is proved in tests/kernels.
 IS_THOROUGH = settings.default.max_examples > 40
-COMPILED_SCHEMES = tuple(NAMES) if IS_THOROUGH else ("vq",)
+COMPILED_SCHEMES = tuple(NAMES) if IS_THOROUGH else ("exact", "vq")
 REGRESSIONS = ("squared", "absolute", "huber", "quantile", "poisson")[: 5 if IS_THOROUGH else 1]
 REGRESSION_STORAGES = ("dense", "csr") if IS_THOROUGH else ("csr",)
 

@@ -1,7 +1,9 @@
 """The face of the package: what `dir` shows, what an import loads, and what can be reached."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +56,12 @@ def test_a_warning_loads_scikit_learn_when_it_is_due():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'cavity' has no attribute 'nothing'"):
         _ = cavity.nothing
+
+
+def test_nothing_but_its_own_tests_and_tools_imports_the_reproduction():
+    root = Path(__file__).parents[1]
+    allowed = (root / "paper", root / "tests" / "paper", root / "tools")
+    for folder in ("src", "reference", "benchmarks", "examples", "tests"):
+        for path in (root / folder).rglob("*.py"):
+            if not any(path.is_relative_to(place) for place in allowed):
+                assert not re.search(r"^\s*(from|import) paper\b", path.read_text(), re.MULTILINE), path

@@ -39,7 +39,7 @@ class Pattern(NamedTuple):
     at: IntArray
 
 
-class Rows(NamedTuple):
+class AnalysedRows(NamedTuple):
     """Rows by inner columns (in the order of elimination) and border.
 
     ``products`` has the product of every two entries of a row, in the column of their entry of the matrix, twice where
@@ -78,7 +78,7 @@ class Analysis:
     work: float
     memory: float
     pattern: Pattern | None = field(default=None, repr=False)
-    rows: Rows | None = field(default=None, repr=False)
+    rows: AnalysedRows | None = field(default=None, repr=False)
 
 
 def analyse(X: Any, max_work: float = 2e11, max_memory: float = 4e9) -> Analysis:
@@ -173,7 +173,7 @@ def _pattern(ordering: Ordering, graph: sparse.csr_array, columns: IntArray, bor
     return Pattern(np.concatenate([columns[order], border]), elimination, left, right, at)
 
 
-def _rows(inner: sparse.csr_array, border: FloatArray, pattern: Pattern) -> Rows:
+def _rows(inner: sparse.csr_array, border: FloatArray, pattern: Pattern) -> AnalysedRows:
     layout = pattern.elimination.layout
     place = np.empty(layout.order.size, dtype=np.int32)
     place[layout.order] = np.arange(layout.order.size)
@@ -188,4 +188,4 @@ def _rows(inner: sparse.csr_array, border: FloatArray, pattern: Pattern) -> Rows
     indptr = np.concatenate([[0], np.cumsum(counts)])[turned.indptr]
     where = entry[layout.positions(left, right)]
     products = sparse.csr_array((data, where, indptr), shape=(inner.shape[0], pattern.at.size))
-    return Rows(turned, border, products)
+    return AnalysedRows(turned, border, products)

@@ -104,12 +104,12 @@ class FactorialGaussian:
     @property
     def mean(self) -> FloatArray:
         """Mean of the normalised density, ``shift / precision``."""
-        return self.shift / self._proper().precision
+        return self.shift / _proper_precision(self)
 
     @property
     def variance(self) -> FloatArray:
         """Variance of the normalised density, ``1 / precision``."""
-        return np.asarray(1.0 / self._proper().precision)
+        return np.asarray(1.0 / _proper_precision(self))
 
     @property
     def std(self) -> FloatArray:
@@ -124,13 +124,9 @@ class FactorialGaussian:
     @property
     def log_mass(self) -> float:
         r"""Logarithm of the integral, :math:`s + \tfrac12 \sum_i [r_i^2/p_i + \log(2\pi/p_i)]`."""
-        p = self._proper().precision
+        p = _proper_precision(self)
         with np.errstate(over="ignore"):
             return self.log_scale + 0.5 * float(np.sum(self.shift * (self.shift / p) - np.log(p) + _LOG_2PI))
-
-    def normalized(self) -> FactorialGaussian:
-        """Scale to integral one."""
-        return FactorialGaussian(self.log_scale - self.log_mass, self.shift, self.precision)
 
     def log_density(self, points: ArrayLike) -> FloatArray:
         r"""Evaluate :math:`\log g` at points of shape ``(..., dim)``; normalise first for a density."""
@@ -138,10 +134,6 @@ class FactorialGaussian:
         if t.shape[-1:] != (self.dim,):
             raise ValueError(f"points must have {self.dim} coordinates in their last axis, got shape {t.shape}")
         return np.asarray(self.log_scale + t @ self.shift - 0.5 * (t * t) @ self.precision)
-
-    def sample(self, rng: np.random.Generator, size: int = 1) -> FloatArray:
-        """Draw ``size`` points of the normalised density, shape ``(size, dim)``."""
-        return self.mean + self.std * rng.standard_normal((size, self.dim))
 
     def draws(self, noise: FloatArray) -> FloatArray:
         """Turn standard normal numbers, one draw per row, into draws of the normalised density."""
@@ -151,21 +143,6 @@ class FactorialGaussian:
         """Variance of the linear predictor of every row, dense or sparse."""
         squares = rows.power(2) if hasattr(rows, "power") else np.square(rows)
         return np.asarray(squares @ self.variance, dtype=np.float64)
-
-    def kl_divergence(self, other: FactorialGaussian, *, normalized: bool = True) -> float:
-        r"""Kullback-Leibler divergence :math:`D(\text{self} \| \text{other})`.
-
-        Of the normalised densities by default; with ``normalized=False`` the generalised divergence of the
-        paper, :math:`\int f \log(f/g) - f + g`, in which the masses count too.
-        """
-        self._same_dim(other)
-        m, v, n, w = self.mean, self.variance, other.mean, other.variance
-        ratio = v / w
-        plain = 0.5 * float(np.sum(ratio - 1.0 - np.log(ratio) + (m - n) ** 2 / w))
-        if normalized:
-            return plain
-        a, b = self.log_mass, other.log_mass
-        return float(np.exp(a) * (a - b + plain - 1.0) + np.exp(b))
 
     def take(self, coordinates: NDArray[np.intp]) -> FactorialGaussian:
         """Restrict to some coordinates, keeping ``log_scale``."""
@@ -178,13 +155,13 @@ class FactorialGaussian:
         return FactorialGaussian(self.log_scale, shift, precision)
 
     def __mul__(self, other: FactorialGaussian) -> FactorialGaussian:
-        self._same_dim(other)
+        _check_same_dim(self, other)
         return FactorialGaussian(
             self.log_scale + other.log_scale, self.shift + other.shift, self.precision + other.precision
         )
 
     def __truediv__(self, other: FactorialGaussian) -> FactorialGaussian:
-        self._same_dim(other)
+        _check_same_dim(self, other)
         return FactorialGaussian(
             self.log_scale - other.log_scale, self.shift - other.shift, self.precision - other.precision
         )
@@ -203,24 +180,24 @@ class FactorialGaussian:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _proper(self) -> FactorialGaussian:
-        if self.is_proper:
-            return self
-        finite = np.isfinite(self.precision) & np.isfinite(self.shift)
-        bad = np.flatnonzero(~(finite & (self.precision > 0.0)))
-        found = (
-            f"coordinate {bad[0]} has precision {self.precision[bad[0]]} and shift {self.shift[bad[0]]}"
-            if bad.size
-            else f"log_scale is {self.log_scale}"
-        )
-        raise ImproperError(
-            "moments need finite parameters and positive precisions, but "
-            f"{found}; multiply by a proper Gaussian first, such as the prior or a cavity"
-        )
 
-    def _same_dim(self, other: FactorialGaussian) -> None:
-        if self.dim != other.dim:
-            raise ValueError(f"both Gaussians must have the same number of coordinates, got {self.dim} and {other.dim}")
+def _proper_precision(gaussian: FactorialGaussian) -> FloatArray:
+    if gaussian.is_proper:
+        return gaussian.precision
+    shift, precision = gaussian.shift, gaussian.precision
+    bad = np.flatnonzero(~(np.isfinite(precision) & np.isfinite(shift) & (precision > 0.0)))
+    found = f"log_scale is {gaussian.log_scale}"
+    if bad.size:
+        found = f"coordinate {bad[0]} has precision {precision[bad[0]]} and shift {shift[bad[0]]}"
+    raise ImproperError(
+        "moments need finite parameters and positive precisions, but "
+        f"{found}; multiply by a proper Gaussian first, such as the prior or a cavity"
+    )
+
+
+def _check_same_dim(a: FactorialGaussian, b: FactorialGaussian) -> None:
+    if a.dim != b.dim:
+        raise ValueError(f"both Gaussians must have the same number of coordinates, got {a.dim} and {b.dim}")
 
 
 def _all_finite(values: FloatArray) -> bool:

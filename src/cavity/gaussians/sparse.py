@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import LinAlgError, lapack
 
-from cavity.gaussians._analysis import Analysis, Pattern, Rows, pattern_of
+from cavity.gaussians._analysis import AnalysedRows, Analysis, Pattern, pattern_of
 from cavity.gaussians._factor import Factor, eliminate
 
 FloatArray = NDArray[np.float64]
@@ -41,7 +41,7 @@ class SparsePrecision:
     factor: Factor
     solved: FloatArray
     root: FloatArray
-    rows: Rows | None = None
+    rows: AnalysedRows | None = None
 
     @classmethod
     def of(cls, matrix: sparse.csc_array, border: NDArray[Any]) -> SparsePrecision:
@@ -184,7 +184,7 @@ def factorise(analysis: Analysis, weights: FloatArray, precisions: FloatArray) -
 
 
 def _factorised(
-    pattern: Pattern, entries: FloatArray, coupling: FloatArray, border: FloatArray, rows: Rows | None
+    pattern: Pattern, entries: FloatArray, coupling: FloatArray, border: FloatArray, rows: AnalysedRows | None
 ) -> SparsePrecision:
     flat = np.zeros(pattern.elimination.layout.size)
     flat[pattern.at] = entries

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from cavity.ep.driver import run
 from cavity.ep.factorised import Factorised
-from cavity.ep.fitting import make_options, run_checked
+from cavity.ep.fitting import run_checked
+from cavity.ep.options import Options
 from cavity.ep.problem import check_batches, untouched
 from cavity.ep.result import FactorError
 from cavity.factors import Factor, LinearBatches, LinearFactor
@@ -19,7 +20,7 @@ from cavity.mode import Stage, anneal
 from cavity.optimize._minimum import Ending, Minimum
 from cavity.optimize._polish import polish
 from cavity.optimize._pricing import CountedFactor, Pricer
-from cavity.schedules import Order, Temperature
+from cavity.schedules import Given, Steps
 from cavity.schemes._protocol import Scheme
 
 _PATIENCE = 3  # loops without a gain, after which annealing ends
@@ -28,16 +29,6 @@ _MIN_STAGES = 3  # of smoothing, if the loss has kinks
 _STAGE_ACCURACY = 0.1  # share of tol that a stage may leave above its own minimum
 # Standard deviations of the prior beyond which a cost below zero, prior included, has no lower bound.
 _UNBOUNDED_DISTANCE = 1e6
-
-
-class Effort(NamedTuple):
-    """How long to anneal, and how."""
-
-    max_iter: int
-    tol: float
-    damping: float
-    order: str | Order | ArrayLike
-    random_state: int
 
 
 def smooth(factors: LinearBatches, prior: FactorialGaussian, stages: int, tol: float) -> Minimum:
@@ -85,19 +76,22 @@ class Annealed:
         self.costs: list[float] = []
         self.betas: list[float] = []
 
-    def run(self, schedule: Temperature, effort: Effort) -> None:
+    def run(self, options: Options) -> None:
         """Run loops until several in a row gain nothing, or all are done."""
-        damping, without_gain = effort.damping, 0
-        for loop in range(effort.max_iter):
-            self._loop(schedule.beta(loop), damping, effort.order, effort.random_state + loop)
+        damping, without_gain = options.damping, 0
+        for loop in range(options.max_iter):
+            beta = options.temperature.beta(loop)
+            order = Given(tuple(options.order.visits(len(self.factors), loop).tolist()))
+            once = replace(options, max_iter=1, temperature=Steps((beta,)), order=order, damping=damping, tol=0.0)
+            self._loop(beta, once)
             if not self.costs:
                 self.costs, self.betas = [self.price.at(self.prior.mean)], [1.0]
             before = self.price.cost
-            self.betas.append(schedule.beta(loop))
+            self.betas.append(beta)
             self.costs.append(self.price.at(self.posterior.mean))
             if self.price.cost < before:
                 self.spread = np.sqrt(self.betas[-1]) * self.posterior.std
-            without_gain = 0 if gained(before, self.price.cost, effort.tol) else without_gain + 1
+            without_gain = 0 if gained(before, self.price.cost, options.tol) else without_gain + 1
             if not self.costs[-1] <= self.costs[0]:  # worse than the prior mean: more slowly from there
                 self.sites, damping = None, 0.5 * damping
             if without_gain == _PATIENCE:
@@ -115,16 +109,13 @@ class Annealed:
         status, costs, betas = ending(p, self.converged), tuple(self.costs), tuple(self.betas)
         return Minimum(p.point, p.cost, self.posterior, costs, betas, status, p.evaluations)
 
-    def _loop(self, beta: float, damping: float, order: str | Order | ArrayLike, seed: int) -> None:
+    def _loop(self, beta: float, options: Options) -> None:
         """Run one loop on the whole to the power of beta, from the sites so far to the ratio of powers."""
         start = None
         if self.sites is not None:
             ratio = beta / self.betas[-1]
             start = [site**ratio for site in self.sites]
         prior = self.prior**beta
-        options = make_options(
-            len(self.factors), max_iter=1, tol=0.0, beta=beta, damping=damping, order=order, random_state=seed
-        )
         if self.is_linear or not self.costs:
             result = run_checked(self.factors, prior, self.scheme, options, start)
         else:  # the factors have been asked at the prior mean

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from numpy.typing import ArrayLike
 
 from cavity import schemes
-from cavity._checks import flag, number_between, whole_number
+from cavity._checks import number_between, whole_number
 from cavity.ep.fitting import make_options
 from cavity.ep.problem import are_linear, check_problem, stacked
 from cavity.ep.result import warn_of
 from cavity.factors import Factor
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.optimize._annealing import Annealed, Effort, smooth
+from cavity.optimize._annealing import Annealed, smooth
 from cavity.optimize._minimum import Minimum
 from cavity.schedules import Annealing, Order, Temperature
 from cavity.schemes._protocol import Scheme
@@ -31,9 +31,7 @@ def minimize(
     max_iter: int | None = None,
     damping: float = 1.0,
     order: str | Order | ArrayLike = "cyclic",
-    random_state: int = 0,
     tol: float = 1e-3,
-    polishing: bool = True,
 ) -> Minimum:
     r"""Look for the minimum of :math:`\sum_k u_k(\theta) + \tfrac12 \sum_i (\theta_i - m_i)^2 / v_i`.
 
@@ -60,12 +58,10 @@ def minimize(
         1 to 100. Without effect on the smoothing, which begins at 1 and goes on as long as it gains.
     max_iter
         Most loops of EP, 10 by default, or stages of smoothing, 24 by default.
-    damping, order, random_state
-        As for `fit`.
+    damping, order
+        As for `fit`; for another random order pass `schedules.Shuffled(seed)`.
     tol
         Share of the cost: what gains less is not worth another loop.
-    polishing
-        Whether to polish; without effect on the smoothing, which ends where polishing would.
 
     Returns
     -------
@@ -97,24 +93,16 @@ def minimize(
     check_problem(factors, prior)
     most = None if max_iter is None else whole_number("max_iter", max_iter, least=1)
     tol = number_between("tol", tol, 0.0, 1.0, "[)")
-    options = make_options(
-        len(factors),
-        max_iter=most or _LOOPS,
-        tol=tol,
-        beta=1.0 if beta is None else beta,
-        damping=damping,
-        order=order,
-        random_state=random_state,
-    )
-    chosen, polishes = schemes.resolve("rvq" if scheme is None else scheme), flag("polishing", polishing)
+    loops = most or _LOOPS
+    schedule = Annealing(_FIRST_BETA, _LAST_BETA, max(loops, 2)) if beta is None else beta
+    options = make_options(len(factors), max_iter=loops, tol=tol, beta=schedule, damping=damping, order=order)
+    chosen = schemes.resolve("rvq" if scheme is None else scheme)
     if scheme is None and are_linear(factors):
         found = smooth(stacked(factors), prior, most or _STAGES, tol)
     else:
-        annealing, most = Annealed(factors, prior, chosen), most or _LOOPS
-        schedule = Annealing(_FIRST_BETA, _LAST_BETA, max(most, 2)) if beta is None else options.temperature
-        annealing.run(schedule, Effort(most, tol, options.damping, order, int(random_state)))
-        if polishes:
-            annealing.polish(tol)
+        annealing = Annealed(factors, prior, chosen)
+        annealing.run(options)
+        annealing.polish(tol)
         found = annealing.minimum()
     if not found.status.is_success:
         warn_of(found.status, "cavity.minimize")

@@ -18,7 +18,7 @@ class Ending(Enum):
     """How a minimisation ended; the value says what to do about it."""
 
     CONVERGED = "converged: the last attempts lowered the cost by less than tol"
-    STILL_FALLING = "the cost was still falling when all loops were used up: raise max_iter, or start from here"
+    STILL_FALLING = "the cost was still falling after the last loop: raise max_iter, or start from here"
     UNBOUNDED = (
         "the cost falls without end, or to minus infinity: the point is the lowest finite one met; bound the cost "
         "from below or narrow the prior"
