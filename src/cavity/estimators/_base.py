@@ -25,6 +25,7 @@ from cavity.estimators._plan import Plan, plan_fit, plan_stream
 from cavity.estimators._posteriors import OF_STREAMS, TRANSIENT
 from cavity.estimators._runs import Outcome, run_blocks, run_products, take_rows
 from cavity.estimators._streams import ProductStreams, take_row
+from cavity.estimators._threads import threads_for
 from cavity.estimators._totals import Totals
 from cavity.factors import canonical
 from cavity.factors.arranged import Rows, dense_rows
@@ -95,12 +96,13 @@ class LinearEP(Mergeable):
             plan, analysis = plan_fit(rows, p.covariance)
             typical = totals.typical_variance(self._typical_spread)
             adaptation = Adaptive(p.free, typical, self._finds_scale)
-            if plan.covariance == "diagonal":
-                seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-                outcomes = run_products(loss, data, p.prior(typical), p, adaptation, seed)
-            else:
-                outcomes = run_blocks(loss, rows, p.prior(typical), p, adaptation, analysis)
-            self._keep(plan, p.intercept, outcomes, totals)
+            with threads_for(rows.shape):
+                if plan.covariance == "diagonal":
+                    seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+                    outcomes = run_products(loss, data, p.prior(typical), p, adaptation, seed)
+                else:
+                    outcomes = run_blocks(loss, rows, p.prior(typical), p, adaptation, analysis)
+                self._keep(plan, p.intercept, outcomes, totals)
         return self
 
     def _check_parameters(self) -> None:
@@ -168,12 +170,13 @@ class LinearEP(Mergeable):
         if first:
             self._priors = self._stream_priors(p, [self._typical_variance()] * count)
         self.__dict__.setdefault("_rows_at_revision", 0.0 if first else self._totals.rows)
-        if plan.covariance == "diagonal":
-            self._take_into_products(data, p)
-        else:
-            self._take_into_full(data, p, totals.rows > _LARGE_SHARE * self._totals.rows, first)
-        self._follow(p, data)
-        self._check_finite()
+        with threads_for((data.X.shape[0], columns)):
+            if plan.covariance == "diagonal":
+                self._take_into_products(data, p)
+            else:
+                self._take_into_full(data, p, totals.rows > _LARGE_SHARE * self._totals.rows, first)
+            self._follow(p, data)
+            self._check_finite()
 
     def _take_into_full(self, data: Data, p: Parameters, large: bool, first: bool) -> None:
         """Take rows into full covariances; a large share of all rows finds the prior variance too, as in `fit`."""

@@ -21,7 +21,6 @@ from cavity.ep.sparse import SparseWork
 from cavity.estimators._design import Data, squared, with_intercept
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._progress import LoopReport
-from cavity.estimators._threads import threads_for
 from cavity.factors import LinearBatches
 from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis
@@ -59,12 +58,11 @@ def run_blocks(
     options = Options(p.max_iter, p.tol)
     matrix = None if analysis is None else rows.matrix()
     outcomes = []
-    with threads_for(rows.shape):
-        for k in range(rows.targets.shape[0]):
-            work: Work = DenseWork(rows, prior) if analysis is None else SparseWork(rows, matrix, analysis, prior)
-            with LoopReport(p.verbose, options) as report:
-                own = replace(adaptation)
-                outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=own, report=report.after_loop))
+    for k in range(rows.targets.shape[0]):
+        work: Work = DenseWork(rows, prior) if analysis is None else SparseWork(rows, matrix, analysis, prior)
+        with LoopReport(p.verbose, options) as report:
+            own = replace(adaptation)
+            outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=own, report=report.after_loop))
     return outcomes
 
 
@@ -77,10 +75,9 @@ def take_rows(
 ) -> Taken:
     """Take rows of a stream into what is known: EP within the rows, whose sites are then added up and dropped."""
     options, outcomes = Options(_STREAM_LOOPS, _STREAM_TOL), []
-    with threads_for(rows.shape):
-        for k, (before, prior) in enumerate(zip(known, priors, strict=True)):
-            work = DenseWork(rows, prior, before)
-            outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=replace(adaptation)))
+    for k, (before, prior) in enumerate(zip(known, priors, strict=True)):
+        work = DenseWork(rows, prior, before)
+        outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=replace(adaptation)))
     refused: Counter[Refusal] = Counter()
     for outcome in outcomes:
         for (_, why), count in outcome.trace.refusals.items():
