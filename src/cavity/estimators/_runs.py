@@ -20,7 +20,7 @@ from cavity.ep.row_sites import RowSites
 from cavity.ep.sparse import SparseWork
 from cavity.estimators._design import Data, squared, with_intercept
 from cavity.estimators._parameters import Parameters
-from cavity.estimators._progress import LoopReport
+from cavity.estimators._progress import loop_report
 from cavity.factors import LinearBatches
 from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis
@@ -60,9 +60,9 @@ def run_blocks(
     outcomes = []
     for k in range(rows.targets.shape[0]):
         work: Work = DenseWork(rows, prior) if analysis is None else SparseWork(rows, matrix, analysis, prior)
-        with LoopReport(p.verbose, options) as report:
+        with loop_report(p.verbose, p.max_iter, p.tol) as report:
             own = replace(adaptation)
-            outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=own, report=report.after_loop))
+            outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=own, report=report))
     return outcomes
 
 
