@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cavity.ep.adaptation import Adaptive, revised_variance
 from cavity.ep.blocks import Options, Outcome, Work, run
 from cavity.ep.dense import DenseWork
-from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Gaussian, Knowledge
+from cavity.ep.knowledge import DiagonalKnowledge, Gaussian, Knowledge
 from cavity.ep.result import Refusal
 from cavity.ep.row_sites import RowSites
 from cavity.ep.sparse import SparseWork
@@ -69,7 +69,7 @@ def run_blocks(
 def take_rows(
     loss: Loss,
     rows: Rows,
-    known: Sequence[DenseKnowledge],
+    known: Sequence[Any],
     priors: Sequence[FactorialGaussian],
     adaptation: Adaptive,
 ) -> Taken:
