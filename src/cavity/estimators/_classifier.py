@@ -35,10 +35,10 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     Parameters
     ----------
     loss : {"logistic", "hinge", "quasi01"} or a loss object, default="logistic"
-        Loss of the linear predictor for labels -1 and +1; `cavity.losses` tells how to write one.
+        Loss of the linear predictor for labels -1 and +1; `cavity.losses` says how to write one.
     prior_variance : "auto", float or array of shape (n_features,), default="auto"
         Prior variance of the coefficients. ``"auto"`` finds one number for all of them from the data, by maximising the
-        evidence while the posterior is fitted; `prior_variance_` tells it. For hinge and quasi 0-1, which are not
+        evidence while the posterior is fitted; `prior_variance_` has it. For hinge and quasi 0-1, which are not
         likelihoods, it is the variance that makes the coefficients found typical draws of the prior.
     prior_mean : float or array of shape (n_features,), default=0.0
         Prior mean of the coefficients.

@@ -41,7 +41,7 @@ _MOST_FITS, _SMALL_VARIANCE_CHANGE, _SMALL_SCALE_CHANGE = 8, 0.1, 0.01
 
 
 class Taken(NamedTuple):
-    """What is known after rows of a stream; posteriors where they were found on the way."""
+    """What is known after rows of a stream; posteriors where they were found with it."""
 
     knowledge: tuple[Knowledge, ...]
     priors: tuple[FactorialGaussian, ...]
