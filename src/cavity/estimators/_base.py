@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Self
 
 import numpy as np
@@ -155,8 +155,9 @@ class LinearEP(Mergeable):
         X, targets, weights = data
         p, first = Parameters.of(self, X.shape[1]), not self.__sklearn_is_fitted__()
         self._prepare_stream(p, len(targets), totals, forget)
-        with threads_for((X.shape[0], X.shape[1] + int(p.intercept))):
-            if self.plan_.covariance == "diagonal":
+        factorised, columns = self.plan_.covariance == "diagonal", X.shape[1] + int(p.intercept)
+        with nullcontext() if factorised else threads_for((X.shape[0], columns)):
+            if factorised:
                 streams = self.__dict__.get("_streams") or ProductStreams(self._loss, self.posterior_, self._priors)
                 self._revise(_streams=streams)
                 self._note_refusals(*streams.take(with_intercept(X) if p.intercept else X, data))
