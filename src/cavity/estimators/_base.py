@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cavity.ep.adaptation import Adaptive, revised_variance
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Gaussian, Knowledge
@@ -279,6 +279,10 @@ class LinearEP(Mergeable):
             raise ValueError(f"X must hold numbers of at most {LARGEST_ENTRY:g} in size; scale its columns")
         rows = canonical(rows) if sparse.issparse(rows) else rows
         return (rows, *y) if y else rows
+
+    def _checked_for_prediction(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return X if self._is_plain(X) else self._check_X(X, reset=False)
 
     def _is_plain(self, X: Any) -> bool:
         """Whether rows need no further look: finite, of the right kind, order and width, and without names."""
