@@ -209,18 +209,18 @@ def test_a_single_pass_and_a_settled_fit_do_not_warn():
 # Probabilities.
 
 
-def link(loss, z, beta=1.0):
-    return expit(beta * (loss.value(-1.0, z) - loss.value(1.0, z)))
+def link(loss, z):
+    return expit(loss.value(-1.0, z) - loss.value(1.0, z))
 
 
-def integrated(loss, mean, std, beta=1.0):
+def integrated(loss, mean, std):
     """Mean of the link by adaptive integration, kinks and steep parts given as borders."""
     kinks = [-30.0, -5.0, -1.0, -0.1, 0.0, 0.1, 1.0, 5.0, 30.0]
     borders = sorted({mean - 9.0 * std, mean + 9.0 * std, *(k for k in kinks if abs(k - mean) < 9.0 * std)})
 
     def density(z):
         u = (z - mean) / std
-        return link(loss, z, beta) * exp(-0.5 * u * u) / (std * sqrt(2.0 * pi))
+        return link(loss, z) * exp(-0.5 * u * u) / (std * sqrt(2.0 * pi))
 
     return sum(quad(density, a, b, epsabs=1e-9)[0] for a, b in pairwise(borders))
 

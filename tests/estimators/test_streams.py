@@ -53,7 +53,7 @@ POINTS = {
         (DenseWork, "knowledge", 6),
         (adaptation, "revised_variance", 1),
         (adaptation, "revised_variance", 9),
-        (_base.LinearEP, "_take_into_full", 1),
+        (_base.LinearEP, "_keep_taken", 1),
         (_base.LinearEP, "_forget", 1),
         (_base.LinearEP, "_note_refusals", 1),
     ],

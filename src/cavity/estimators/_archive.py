@@ -52,15 +52,11 @@ def check_model_archive(content: bytes) -> None:
         _count_nodes(json.loads(archive.read(_SCHEMA)), {}, {})
         for name in archive.namelist():
             if name.endswith(".npz"):
-                _check_matrix(archive.read(name))
+                with opened(archive.read(name)) as matrix:
+                    for part in matrix.namelist():
+                        _check_array(part, matrix.read(part))
             elif name.endswith(".npy"):
                 _check_array(name, archive.read(name))
-
-
-def _check_matrix(data: bytes) -> None:
-    with opened(data) as archive:
-        for name in archive.namelist():
-            _check_array(name, archive.read(name))
 
 
 def _check_array(name: str, data: bytes) -> None:
@@ -77,7 +73,7 @@ def _check_array(name: str, data: bytes) -> None:
 
 
 def _count_nodes(state: Any, sizes: dict[Any, int], readers: dict[Any, Any]) -> int:
-    """Count the nodes of a schema, and refuse one that stands for more than it writes down.
+    """Count the nodes of a schema, and refuse one that means more nodes than it writes down.
 
     skops reads a node whose ``__id__`` it has seen as the one seen before. In a file of its own both are written out;
     in a forged one a few bytes could refer to a large node, over and over, and many nodes could read one large member.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cavity.ep.adaptation import Adaptive, revised_variance
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Gaussian, Knowledge
@@ -23,8 +23,9 @@ from cavity.estimators._merging import Mergeable
 from cavity.estimators._parameters import LARGEST_ENTRY, Parameters
 from cavity.estimators._plan import Plan, plan_fit, plan_stream
 from cavity.estimators._posteriors import OF_STREAMS, TRANSIENT
-from cavity.estimators._runs import run_blocks, run_products, take_rows
+from cavity.estimators._runs import Taken, run_blocks, run_products, take_rows
 from cavity.estimators._streams import ProductStreams, take_row
+from cavity.estimators._threads import threads_for
 from cavity.estimators._totals import Totals
 from cavity.factors import canonical
 from cavity.factors.arranged import Rows
@@ -96,12 +97,13 @@ class LinearEP(Mergeable):
             plan, analysis = plan_fit(rows, p.covariance)
             typical = totals.typical_variance(self._typical_spread)
             adaptation = Adaptive(p.free, typical, self._finds_scale)
-            if plan.covariance == "diagonal":
-                seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-                outcomes = run_products(loss, data, p.prior(typical), p, adaptation, seed)
-            else:
-                outcomes = run_blocks(loss, rows, p.prior(typical), p, adaptation, analysis)
-            self._keep(plan, p.intercept, outcomes, totals)
+            with threads_for(rows.shape):
+                if plan.covariance == "diagonal":
+                    seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+                    outcomes = run_products(loss, data, p.prior(typical), p, adaptation, seed)
+                else:
+                    outcomes = run_blocks(loss, rows, p.prior(typical), p, adaptation, analysis)
+                self._keep(plan, p.intercept, outcomes, totals)
         return self
 
     def _check_parameters(self) -> None:
@@ -151,52 +153,53 @@ class LinearEP(Mergeable):
 
     def _take(self, data: Data, totals: Totals, forget: float) -> None:
         """Take checked rows of positive weight into what is known; ``totals`` are theirs."""
-        p, count = Parameters.of(self, data.X.shape[1]), len(data.targets)
-        first, columns = not self.__sklearn_is_fitted__(), data.X.shape[1] + int(p.intercept)
-        plan = plan_stream(columns, p.covariance, None if first else self.plan_)
+        X, targets, weights = data
+        p, first = Parameters.of(self, X.shape[1]), not self.__sklearn_is_fitted__()
+        self._prepare_stream(p, len(targets), totals, forget)
+        factorised, columns = self.plan_.covariance == "diagonal", X.shape[1] + int(p.intercept)
+        with nullcontext() if factorised else threads_for((X.shape[0], columns)):
+            if factorised:
+                streams = self.__dict__.get("_streams") or ProductStreams(self._loss, self.posterior_, self._priors)
+                self._revise(_streams=streams)
+                self._note_refusals(*streams.take(with_intercept(X) if p.intercept else X, data))
+            elif X.shape[0] == 1 and weights is None:
+                x = dense_rows(X, p.intercept)[0]
+                self._keep_taken(take_row(self._loss, x, targets[:, 0], self._knowledge, self._priors, self.posterior_))
+            else:
+                rows, free = Rows.arrange(X, targets, weights, p.intercept), None
+                if totals.rows > _LARGE_SHARE * self._totals.rows:
+                    free, self._rows_at_revision = p.free, self._totals.rows  # found with the sites, as in fit
+                adaptation = Adaptive(free, self._typical_variance(), first and self._finds_scale)
+                self._keep_taken(take_rows(self._loss, rows, self._knowledge, self._priors, adaptation))
+            self._follow(p, data)
+            self._check_finite()
+
+    def _prepare_stream(self, p: Parameters, count: int, totals: Totals, forget: float) -> None:
+        """Plan a call of a stream; begin with the prior, or forget a share of what is known."""
+        first, features = not self.__sklearn_is_fitted__(), p.prior_mean.size
+        plan = plan_stream(features + int(p.intercept), p.covariance, None if first else self.plan_)
         if first:
             kind = DenseKnowledge if plan.covariance == "full" else DiagonalKnowledge
-            self._revise(_knowledge=(kind.nothing(columns),) * count, _priors=(p.prior(1.0),) * count, _totals=Totals())
-            self._revise(_loss=self._make_loss(), _intercept=p.intercept, plan_=plan, n_iter_=1)
-        elif p.intercept != self._intercept:
+            nothing = kind.nothing(features + int(p.intercept))
+            self._revise(_knowledge=(nothing,) * count, _totals=totals, _loss=self._make_loss())
+            self._revise(_intercept=p.intercept, plan_=plan, n_iter_=1, _rows_at_revision=0.0)
+            self._priors = self._stream_priors(p, [self._typical_variance()] * count)
+            return
+        if p.intercept != self._intercept:
             raise ValueError("fit_intercept must not change in the middle of a stream; start with a new model")
-        elif plan is not self.plan_:
+        if plan is not self.plan_:
             parts = zip(self._knowledge, self._priors, self.posterior_, strict=True)
             self._revise(_knowledge=tuple(_without_sparse(plan, *part) for part in parts), plan_=plan)
         if forget:
             self._forget(1.0 - forget)
         self._totals = self._totals.plus(totals)
-        if first:
-            self._priors = self._stream_priors(p, [self._typical_variance()] * count)
-        self.__dict__.setdefault("_rows_at_revision", 0.0 if first else self._totals.rows)
-        if plan.covariance == "diagonal":
-            self._take_into_products(data, p)
-        else:
-            self._take_into_full(data, p, totals.rows > _LARGE_SHARE * self._totals.rows, first)
-        self._follow(p, data)
-        self._check_finite()
+        self.__dict__.setdefault("_rows_at_revision", self._totals.rows)
 
-    def _take_into_full(self, data: Data, p: Parameters, large: bool, first: bool) -> None:
-        """Take rows into full covariances; a large share of all rows finds the prior variance too, as in `fit`."""
-        if data.X.shape[0] == 1 and data.weights is None:
-            x = dense_rows(data.X, p.intercept)[0]
-            taken = take_row(self._loss, x, data.targets[:, 0], self._knowledge, self._priors, self.posterior_)
-        else:
-            if large:
-                self._rows_at_revision = self._totals.rows
-            adaptation = Adaptive(p.free if large else None, self._typical_variance(), first and self._finds_scale)
-            rows = Rows.arrange(*data, p.intercept)
-            taken = take_rows(self._loss, rows, self._knowledge, self._priors, adaptation)  # type: ignore[arg-type]
+    def _keep_taken(self, taken: Taken) -> None:
         self._revise(_knowledge=taken.knowledge, _priors=taken.priors, _loss=taken.loss)
         if taken.posteriors is not None:
             self._posteriors = taken.posteriors
         self._note_refusals(taken.refused, taken.updates)
-
-    def _take_into_products(self, data: Data, p: Parameters) -> None:
-        """Take rows into products of Gaussians, a mini-batch at a time."""
-        streams = self.__dict__.get("_streams") or ProductStreams(self._loss, self.posterior_, self._priors)
-        self._revise(_streams=streams)
-        self._note_refusals(*streams.take(with_intercept(data.X) if p.intercept else data.X, data))
 
     def _forget(self, keep: float) -> None:
         """Keep a share of what is known beyond the prior."""
@@ -277,6 +280,10 @@ class LinearEP(Mergeable):
             raise ValueError(f"X must hold numbers of at most {LARGEST_ENTRY:g} in size; scale its columns")
         rows = canonical(rows) if sparse.issparse(rows) else rows
         return (rows, *y) if y else rows
+
+    def _checked_for_prediction(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return X if self._is_plain(X) else self._check_X(X, reset=False)
 
     def _is_plain(self, X: Any) -> bool:
         """Whether rows need no further look: finite, of the right kind, order and width, and without names."""

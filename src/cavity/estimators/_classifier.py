@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import compute_class_weight
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 from cavity import losses
 from cavity._checks import as_float, number_between, shown
@@ -35,10 +35,10 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     Parameters
     ----------
     loss : {"logistic", "hinge", "quasi01"} or a loss object, default="logistic"
-        Loss of the linear predictor for labels -1 and +1; `cavity.losses` tells how to write one.
+        Loss of the linear predictor for labels -1 and +1; `cavity.losses` says how to write one.
     prior_variance : "auto", float or array of shape (n_features,), default="auto"
         Prior variance of the coefficients. ``"auto"`` finds one number for all of them from the data, by maximising the
-        evidence while the posterior is fitted; `prior_variance_` tells it. For hinge and quasi 0-1, which are not
+        evidence while the posterior is fitted; `prior_variance_` has it. For hinge and quasi 0-1, which are not
         likelihoods, it is the variance that makes the coefficients found typical draws of the prior.
     prior_mean : float or array of shape (n_features,), default=0.0
         Prior mean of the coefficients.
@@ -265,10 +265,6 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     def _over_predictors(self, link: Any, mean: FloatArray, variance: FloatArray) -> FloatArray:
         """Apply a link to every linear predictor, one per row."""
         return np.array([link(self._loss, m, v) for m, v in zip(mean, variance, strict=True)])
-
-    def _checked_for_prediction(self, X: Any) -> Any:
-        check_is_fitted(self)
-        return X if self._is_plain(X) else self._check_X(X, reset=False)
 
     def _make_loss(self) -> Loss:
         balanced = isinstance(self.class_weight, str) and self.class_weight == "balanced"

@@ -24,7 +24,9 @@ def with_intercept(X: Any) -> Any:
     """Append a column of ones."""
     n, d = X.shape
     if not sparse.issparse(X):
-        return np.column_stack([X, np.ones(n, dtype=X.dtype)])
+        rows = np.ones((n, d + 1), dtype=X.dtype)
+        rows[:, :d] = X
+        return rows
     ends = X.indptr[1:]
     data, indices = np.insert(X.data, ends, 1.0), np.insert(X.indices, ends, d)
     starts = X.indptr + np.arange(n + 1, dtype=X.indptr.dtype)

@@ -25,11 +25,9 @@ def packed(model: Any) -> dict[str, Any]:
     """Attributes of a fitted model whose values have types of our own, in plain form."""
     if "_knowledge" not in vars(model):
         return {}
-    traces = model.trace_ if isinstance(model.trace_, tuple) else (model.trace_,)
-    known = model._known()
-    plan = model.plan_
+    traces, plan = model.trace_ if isinstance(model.trace_, tuple) else (model.trace_,), model.plan_
     return {
-        "_knowledge": [_pack_knowledge(k) for k in known],
+        "_knowledge": [_pack_knowledge(k) for k in model._known()],
         "_priors": _pack_gaussians(model._priors),
         "_totals": list(model._totals),
         "plan_": [plan.covariance, plan.reason, plan.chosen],
@@ -97,7 +95,8 @@ def _check_knowledge(known: Knowledge, columns: int) -> None:
         _need(known.sites.dim == columns and known.sites.is_finite, "a product of Gaussians does not fit the columns")
         return
     information, shift = known.information, known.shift  # type: ignore[attr-defined]
-    _need(_is_vector(shift, columns), "a shift does not fit the columns")
+    _need(shift.shape == (columns,) and shift.dtype == np.float64, "a shift does not fit the columns")
+    _need(bool(np.all(np.isfinite(shift))), "a shift is not finite")
     _need(np.isfinite(known.log_scale), "a scale is not finite")  # type: ignore[attr-defined]
     _need(information.shape == (columns, columns), "an information matrix does not fit the columns")
     if isinstance(known, SparseKnowledge):
@@ -111,10 +110,6 @@ def _check_knowledge(known: Knowledge, columns: int) -> None:
         return
     _need(information.dtype == np.float64 and bool(np.all(np.isfinite(information))), "an information is not finite")
     _need(bool(np.array_equal(information, information.T)), "an information matrix is not symmetric")
-
-
-def _is_vector(values: Any, size: int) -> bool:
-    return bool(values.shape == (size,) and values.dtype == np.float64 and np.all(np.isfinite(values)))
 
 
 def _need(condition: Any, fault: str) -> None:

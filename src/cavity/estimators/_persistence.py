@@ -23,7 +23,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 
-from cavity import losses, quadrature, schedules, schemes
+from cavity import losses
 from cavity._version import __version__
 from cavity.estimators._archive import check_model_archive, opened, without_compression
 
@@ -62,9 +62,12 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
         "sha256": hashlib.sha256(content).hexdigest(),
     }
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".cavity.{secrets.token_hex(8)}")
+    temporary, mode = target.with_name(f".cavity.{secrets.token_hex(8)}"), _mode_of(target)
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
     try:
-        with _created(temporary, _mode_of(target)) as file:
+        with os.fdopen(os.open(temporary, flags, 0o666 if mode is None else 0o600), "wb") as file:
+            if mode is not None:
+                temporary.chmod(mode)
             with zipfile.ZipFile(file, "w") as archive:
                 archive.writestr(_NOTE, json.dumps(note, indent=2))
                 archive.writestr(_MODEL, content)
@@ -74,7 +77,12 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
+    with contextlib.suppress(OSError):  # the new name outlives a power failure where a folder can be synced
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def _mode_of(target: Path) -> int | None:
@@ -88,25 +96,6 @@ def _mode_of(target: Path) -> int | None:
     if not stat.S_ISREG(mode):
         raise OSError(f"{target} is not a regular file, and cannot be replaced by a model")
     return stat.S_IMODE(mode)
-
-
-def _created(path: Path, mode: int | None) -> Any:
-    """Open a new file for writing, with this mode or, for None, the one that the process gives to new files."""
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
-    file = os.fdopen(os.open(path, flags, 0o666 if mode is None else 0o600), "wb")
-    if mode is not None:
-        path.chmod(mode)
-    return file
-
-
-def _sync_folder(folder: Path) -> None:
-    """Let the new name of a file outlive a loss of power, where the system can do that for a folder."""
-    with contextlib.suppress(OSError):
-        number = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
 
 
 def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> Any:
@@ -211,12 +200,9 @@ def _checked_content(path: Path) -> tuple[dict[str, Any], bytes]:
 
 def _known_types() -> set[str]:
     """Names of our own types that a model may hold."""
-    from_modules = [
-        getattr(module, name) for module in (losses, quadrature, schedules, schemes) for name in module.__all__
-    ]
     estimators = import_module("cavity.estimators")
-    classes = [*from_modules, estimators.EPClassifier, estimators.EPRegressor]
-    return {f"{c.__module__}.{c.__qualname__}" for c in classes if isinstance(c, type)}
+    known = [estimators.EPClassifier, estimators.EPRegressor, *(getattr(losses, name) for name in losses.__all__)]
+    return {f"{c.__module__}.{c.__qualname__}" for c in known if isinstance(c, type)}
 
 
 def _skops() -> Any:

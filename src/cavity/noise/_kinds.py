@@ -1,4 +1,8 @@
-"""Kinds of noise: their likeliest scale, and the spread of what is Gaussian with the noise on top."""
+"""Kinds of noise: their likeliest scale, and the spread of what is Gaussian with the noise on top.
+
+Each has ``scale``; ``likeliest_scale`` of residuals with standard deviations; ``log_normalizer``, the logarithm of the
+integral of the unnormalised density; and ``std`` and ``quantile`` of a new target. Arrays have one shape.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +16,18 @@ from scipy.special import erf, erfcx, gammaincc, gammaln, ndtr, ndtri, owens_t
 
 FloatArray = NDArray[np.float64]
 
-# Steps of a root, at most: bisection alone comes from a probability of 1e-6, a thousand deviations wide, to rounding.
-_STEPS = 64
-# The last step, in standard deviations.
-_CLOSE = 1e-10
+# Steps to a quantile, at most: bisection alone comes from a probability of 1e-6, a thousand standard deviations away,
+# to rounding. And the last step, in standard deviations.
+_MOST_STEPS, _LAST_STEP = 64, 1e-10
 # A latent variable is never narrower than this share of the noise; what that adds is rounding.
 _NARROWEST = 1e-8
-# Beyond so many standard deviations a normal density is zero in double precision.
-_FAR = 40.0
+# Standard deviations beyond which a normal density is zero in double precision.
+_ZERO_DENSITY = 40.0
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 _WEIGHTS = _WEIGHTS / np.sum(_WEIGHTS)
 _GRID = np.linspace(0.0, 1.0, 161)
-# Rows of counts at a time, so that memory stays small.
-_BLOCK = 4096
+# Rows of counts at a time: with 161 nodes each, 5 MB of doubles.
+_ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +170,7 @@ class Counts:
 
     def quantile(self, mean: FloatArray, variance: FloatArray, q: FloatArray) -> FloatArray:
         m, s, p = np.ravel(mean), np.sqrt(np.ravel(variance)), np.ravel(q)
-        blocks = [slice(i, i + _BLOCK) for i in range(0, m.size, _BLOCK)]
+        blocks = [slice(i, i + _ROWS_AT_ONCE) for i in range(0, m.size, _ROWS_AT_ONCE)]
         parts = [_quantile_of_counts(m[b], s[b], p[b]) for b in blocks]
         return np.reshape(np.concatenate(parts) if parts else m, np.shape(mean))
 
@@ -191,7 +194,7 @@ def _mean_curbed(mean: FloatArray, std: FloatArray, c: float) -> FloatArray:
 def _standardised(distance: FloatArray, std: FloatArray) -> FloatArray:
     """Distance in standard deviations, which may be zero, as far as it matters."""
     with np.errstate(over="ignore"):
-        return np.clip(distance / np.maximum(std, np.finfo(np.float64).tiny), -_FAR, _FAR)
+        return np.clip(distance / np.maximum(std, np.finfo(np.float64).tiny), -_ZERO_DENSITY, _ZERO_DENSITY)
 
 
 def _density(t: FloatArray) -> FloatArray:
@@ -215,13 +218,13 @@ def _invert(
     """
     low, high = center - std * np.sqrt((1.0 - p) / p), center + std * np.sqrt(p / (1.0 - p))
     r = np.full_like(std, center)
-    for _ in range(_STEPS):
+    for _ in range(_MOST_STEPS):
         value, density = below(r)
         low, high = np.where(value < p, r, low), np.where(value < p, high, r)
         with np.errstate(all="ignore"):
             newton = r - (value - p) / density
         before, r = r, np.where((newton >= low) & (newton <= high), newton, 0.5 * (low + high))
-        if np.max(np.abs(r - before) / std, initial=0.0) < _CLOSE:
+        if np.max(np.abs(r - before) / std, initial=0.0) < _LAST_STEP:
             break
     return r
 
