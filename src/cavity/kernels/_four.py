@@ -22,7 +22,6 @@ AHEAD = 12
 
 @kernel
 def all_ones(weights: Any) -> bool:
-    """Whether every weight is one."""
     others = 0
     for i in range(weights.size):
         others += weights[i] != 1.0
@@ -38,7 +37,6 @@ def fetch_row(X: Any, i: int) -> None:
 
 @kernel
 def dot(X: Any, i: int, point: Any) -> float:
-    """Linear predictor of one row."""
     total = 0.0
     for j in range(point.size):
         total += X[i, j] * point[j]
@@ -47,7 +45,6 @@ def dot(X: Any, i: int, point: Any) -> float:
 
 @kernel
 def four_dots(X: Any, i: int, point: Any) -> Four:
-    """Linear predictors of four rows."""
     z0 = z1 = z2 = z3 = 0.0
     for j in range(point.size):
         m = point[j]

@@ -52,7 +52,6 @@ class Rules(NamedTuple):
 
 
 def rules_for(order: int) -> Rules:
-    """Build the rules."""
     hermite = [np.polynomial.hermite_e.hermegauss(order * 2**doubling) for doubling in range(DOUBLINGS + 1)]
     nodes = np.concatenate([x for x, _ in hermite])
     weights = np.concatenate([w for _, w in hermite]) * np.exp(0.5 * nodes * nodes)
@@ -178,7 +177,6 @@ def integrals(loss: Any, place: Any, center: float, half: float, nodes: Any, wei
 
 @careful
 def central(moments: Three) -> Three:
-    """Mass, mean and variance."""
     mass, first, second = moments
     if not mass > 0.0:
         return np.nan, np.nan, np.nan
@@ -189,11 +187,10 @@ def central(moments: Three) -> Three:
 @careful
 def by_rules(loss: Any, place: Any, rules: Any) -> tuple[bool, Three]:
     """Integrate by Gauss-Hermite rules of doubling order; whether two agreed, and the last."""
-    first, last = 0, rules.order
-    x, w = rules.hermite_nodes, rules.hermite_weights
-    after = integrals(loss, place, 0.0, 1.0, x[first:last], w[first:last])
-    old_mass, old_mean, old_variance = central(after)
-    for doubling in range(1, DOUBLINGS + 1):
+    x, w, first, last = rules.hermite_nodes, rules.hermite_weights, 0, 0
+    after = (np.nan, np.nan, np.nan)
+    old_mass, old_mean, old_variance = after
+    for doubling in range(DOUBLINGS + 1):
         first, last = last, last + rules.order * 2**doubling
         after = integrals(loss, place, 0.0, 1.0, x[first:last], w[first:last])
         mass, mean, variance = central(after)
@@ -241,14 +238,12 @@ def by_panels(loss: Any, place: Any, rules: Any) -> Three:
 
 @careful
 def push(stack: Any, place: int, a: float, b: float, mass: float, first: float, second: float) -> None:
-    """Put a panel and its integrals on the stack."""
     stack[place, 0], stack[place, 1] = a, b
     stack[place, 2], stack[place, 3], stack[place, 4] = mass, first, second
 
 
 @careful
 def sort(values: Any) -> None:
-    """Sort a few numbers."""
     for i in range(1, values.size):
         for j in range(i, 0, -1):
             if values[j] < values[j - 1]:

@@ -102,14 +102,13 @@ class DenseRows(NamedTuple):
 
 
 class SparseRows(NamedTuple):
-    """Rows in CSR form; ``local`` holds their columns renumbered to the touched ones."""
+    """Rows in CSR form, with the same methods; ``local`` holds their columns renumbered to the touched ones."""
 
     data: Any
     local: Any
     starts: Any
 
     def predict(self, point: Any, weights: Any, z: Any) -> None:
-        """Linear predictor of every row of positive weight."""
         base = self.starts[0]
         for i in range(self.starts.size - 1):
             if weights[i] > 0.0:
@@ -119,7 +118,6 @@ class SparseRows(NamedTuple):
                 z[i] = total
 
     def pull(self, values: Any, weights: Any, out: Any) -> None:
-        """Sum of the rows, each times its value."""
         base = self.starts[0]
         out[:] = 0.0
         for i in range(self.starts.size - 1):
@@ -128,7 +126,6 @@ class SparseRows(NamedTuple):
                     out[self.local[e]] += values[i] * self.data[e]
 
     def pull_squares(self, values: Any, weights: Any, out: Any) -> None:
-        """Sum of the rows squared entry by entry, each times its value."""
         base = self.starts[0]
         out[:] = 0.0
         for i in range(self.starts.size - 1):
@@ -138,7 +135,6 @@ class SparseRows(NamedTuple):
                     out[self.local[e]] += values[i] * x * x
 
     def taylor(self, loss: Any, by_slope: bool, targets: Any, weights: Any, point: Any, out: Any) -> float:
-        """Cost at a point; gradient into ``out[0]``, curvature into ``out[1]``."""
         base = self.starts[0]
         gradient, curvature = out
         gradient[:] = 0.0
@@ -159,7 +155,6 @@ class SparseRows(NamedTuple):
         return total
 
     def star(self, loss: Any, targets: Any, weights: Any, point: Any, steps: Any, work: Any) -> float:
-        """Cost at the centre; rises along every axis into ``work.up`` and ``work.down``."""
         base = self.starts[0]
         up, down = work.up, work.down
         up[: point.size] = 0.0
@@ -182,7 +177,6 @@ class SparseRows(NamedTuple):
         return total
 
     def project(self, i: int, mean: Any, variance: Any) -> tuple[float, float]:
-        """Mean and variance of the linear predictor of row ``i``."""
         base = self.starts[0]
         m = v = 0.0
         for e in range(self.starts[i] - base, self.starts[i + 1] - base):
@@ -192,7 +186,6 @@ class SparseRows(NamedTuple):
         return m, v
 
     def absorb(self, i: int, gain: float, bend: float, least: float, mean: Any, variance: Any) -> None:
-        """Let every mean follow row ``i``, and every variance, down to ``least`` of it at most."""
         base = self.starts[0]
         for e in range(self.starts[i] - base, self.starts[i + 1] - base):
             j = self.local[e]

@@ -83,7 +83,6 @@ def read_posterior(posterior: Posterior) -> tuple[Any, Any]:
 
 
 def begin(records: Any, shift: Any, precision: Any) -> None:
-    """Write the records in one go: they may be large."""
     for j in range(shift.size):
         variance = 1.0 / precision[j]
         records[j, 0] = shift[j] * variance
@@ -93,26 +92,16 @@ def begin(records: Any, shift: Any, precision: Any) -> None:
 
 
 def end(records: Any, shift: Any, precision: Any) -> None:
-    """Read the records in one go."""
     for j in range(shift.size):
         shift[j] = records[j, 0] * records[j, 1]
         precision[j] = records[j, 1]
 
 
 def single_taylor(
-    loss: Any,
-    by_slope: bool,
-    data: Any,
-    targets: Any,
-    weights: Any,
-    cuts: Any,
-    posterior: Any,
-    order: Any,
-    options: Any,
-    outcomes: Any,
-    scratch: Any,
+    loss: Any, by_slope: bool, batches: Any, posterior: Any, order: Any, options: Any, outcomes: Any, scratch: Any
 ) -> None:
     """Quick Laplace. The mean stands still during a batch, so a row is read once and used twice from near by."""
+    data, targets, weights, cuts = batches
     starts, values, local, sums = data.starts, data.data, scratch.local, scratch.sums
     for visit in range(order.size):
         k = order[visit]
@@ -122,7 +111,7 @@ def single_taylor(
             weight = weights[i] if weights.size else 1.0
             if weight > 0.0:
                 first, last = np.uint64(starts[i]), np.uint64(starts[i + 1])
-                z, size = predict(posterior, data, first, last, begin, end, size, False, scratch)
+                z, size = predict(posterior, data, (first, last), (begin, end), size, False, scratch)
                 value, slope, second = weighted(loss, by_slope, targets[i], weight, z)
                 total += value
                 for e in range(first, last):
@@ -134,19 +123,10 @@ def single_taylor(
 
 
 def single_star(
-    loss: Any,
-    spread: float,
-    data: Any,
-    targets: Any,
-    weights: Any,
-    cuts: Any,
-    posterior: Any,
-    order: Any,
-    options: Any,
-    outcomes: Any,
-    scratch: Any,
+    loss: Any, spread: float, batches: Any, posterior: Any, order: Any, options: Any, outcomes: Any, scratch: Any
 ) -> None:
     """Variational quadrature. The spread depends on how many coordinates a batch touches: count, then look."""
+    data, targets, weights, cuts = batches
     starts, values, local, sums = data.starts, data.data, scratch.local, scratch.sums
     for visit in range(order.size):
         k = order[visit]
@@ -155,7 +135,7 @@ def single_star(
         for i in range(cuts[k], cuts[k + 1]):
             if not weights.size or weights[i] > 0.0:
                 first, last = np.uint64(starts[i]), np.uint64(starts[i + 1])
-                z, size = predict(posterior, data, first, last, begin, end, size, True, scratch)
+                z, size = predict(posterior, data, (first, last), (begin, end), size, True, scratch)
                 scratch.z[i - cuts[k]] = z
         posterior.cursor[0] += size
         gamma = spread if spread > 0.0 else np.sqrt(size + 0.5 if spread == 0.0 else max(size, 1.0))
@@ -174,17 +154,15 @@ def single_star(
 
 
 @kernel
-def predict(
-    posterior: Any, data: Any, first: int, last: int, begin: int, end: int, size: Any, star: bool, scratch: Any
-) -> tuple[float, int]:
+def predict(posterior: Any, data: Any, row: Any, batch: Any, size: Any, star: bool, scratch: Any) -> tuple[float, int]:
     """Linear predictor of a row, and how many coordinates its batch touches so far.
 
     Every entry notes the place of its coordinate, a new one at the first touch; without a branch, hard to foresee.
     The place of a coordinate that this batch has not seen lies below the base, and wraps around to a large number.
     """
     records, places, base = posterior.records, posterior.places, posterior.cursor[0]
-    z = 0.0
-    for e in range(first, last):
+    z, begin, end = 0.0, batch[0], batch[1]
+    for e in range(row[0], row[1]):
         prefetch(records, (np.uint32(data.indices[min(e + AHEAD, end - ONE)]), 0))
         j = np.uint32(data.indices[e])
         z += data.data[e] * records[j, 0]
@@ -280,7 +258,6 @@ def move(records: Any, c: int, m: float, p: float, r: float, q: float, narrow: f
 
 @kernel
 def undo(records: Any, scratch: Any, size: int, narrow: float) -> None:
-    """Put back the posterior of the touched coordinates."""
     for place in range(size):
         c = scratch.coordinate[place]
         records[c, 0] = scratch.before[place, 0]

@@ -77,19 +77,10 @@ def end(records: Any, shift: Any, precision: Any) -> None:
 
 
 def single_exact(
-    loss: Any,
-    rules: Any,
-    data: Any,
-    targets: Any,
-    weights: Any,
-    cuts: Any,
-    moments: Any,
-    order: Any,
-    options: Any,
-    outcomes: Any,
-    notes: Any,
+    loss: Any, rules: Any, batches: Any, moments: Any, order: Any, options: Any, outcomes: Any, notes: Any
 ) -> None:
     """Take in the rows of every batch one after the other."""
+    data, targets, weights, cuts = batches
     starts = data.starts
     for visit in range(order.size):
         k = order[visit]
