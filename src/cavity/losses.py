@@ -7,8 +7,7 @@ comparisons used as factors and no ``if``, so that the same lines serve arrays h
 A loss may offer more, each of which has a default (`Offers`). Above all, one that is linear in pieces may say so by a
 method ``pieces(y)``: exact integrals follow. It returns triples ``(end, slope, offset)`` from left to right, of which
 the last ends at infinity: the loss is ``offset + slope * z`` for ``z`` up to ``end`` and beyond the end before. It is
-written for a number ``y`` and for an array as the other methods are, without ``if``; what does not depend on ``y`` may
-be a float in either case.
+written for a number ``y`` and for an array, without ``if``; what does not depend on ``y`` may be a float in both.
 """
 
 from __future__ import annotations
