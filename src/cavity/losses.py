@@ -41,7 +41,7 @@ class Offers(NamedTuple):
 
     pieces: Callable[[Any], tuple[Piece, ...]] | None = None  # the method of that name
     logistic: float | None = None  # the property as_logistic: the field sharpness of a loss that is `Logistic`
-    squared: float | None = None  # the property as_squared: the scale of a loss that is `Squared`
+    squared: float | None = None  # the property as_squared: the field scale of a loss that is `Squared`
     smooth: bool = True  # the property is_smooth, or no pieces: whether Newton's method applies to the loss itself
 
 

@@ -14,10 +14,10 @@ from cavity.losses import offers
 
 Four = tuple[float, float, float, float]
 
-CACHE_LINE = 64
+_CACHE_LINE = 64  # bytes
 # Rows asked for ahead of their use: the processor itself does not look past a page, nor far enough while it computes.
 # It takes few requests at a time, so that rows are asked for one by one, with work in between.
-AHEAD = 12
+ROWS_AHEAD = 12
 
 
 @kernel
@@ -31,7 +31,7 @@ def all_ones(weights: Any) -> bool:
 @kernel
 def fetch_row(X: Any, i: int) -> None:
     """Ask for a row, soon to be used, of a C-ordered block."""
-    for e in range(0, X.shape[1], CACHE_LINE // X.itemsize):
+    for e in range(0, X.shape[1], _CACHE_LINE // X.itemsize):
         prefetch(X, (i, e))
 
 

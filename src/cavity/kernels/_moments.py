@@ -67,12 +67,21 @@ def tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Th
 def _choose_tilt(loss: Any, y: Any, m: Any, v: Any, beta: Any, rules: Any) -> Any:
     offered = offers(loss.instance_class)
     if offered.pieces is not None:
-        return _closed_tilt
+        return _piecewise_tilt
+    if offered.squared is not None:
+        return _squared_tilt
     return _integrated_tilt if offered.logistic is None else _logistic_tilt
 
 
-def _closed_tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Three:
+def _piecewise_tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Three:
     return by_pieces(loss.pieces(y), m, math.sqrt(v), beta)
+
+
+def _squared_tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Three:
+    noise = loss.scale * loss.scale / beta
+    total, distance = v + noise, y - m
+    ratio = noise / total
+    return 0.5 * (np.log(ratio) - distance * distance / total), distance * math.sqrt(v) / total, ratio
 
 
 def _integrated_tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Three:

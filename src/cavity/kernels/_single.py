@@ -28,9 +28,9 @@ from cavity.kernels._sweep import (
 )
 from cavity.kernels._tricks import prefetch
 
-# Entries whose coordinates are asked for ahead of their use, and coordinates that settle.
-AHEAD, _SETTLED_AHEAD = np.uint64(64), np.uint64(12)
-ONE = np.uint64(1)
+# Entries whose coordinates are asked for ahead of their use while rows are read, and coordinates while sites are added.
+ENTRIES_AHEAD, _SITES_AHEAD = np.uint64(64), np.uint64(12)
+ONE = np.uint64(1)  # a signed one would make places signed
 
 
 class Posterior(NamedTuple):
@@ -119,7 +119,7 @@ def single_taylor(
                     sums[j, 0] += slope * x
                     sums[j, 1] += second * x * x
         posterior.cursor[0] += size
-        outcomes[visit] = settle(posterior, scratch, size, total, options, 0.0)
+        outcomes[visit] = add_site(posterior, scratch, size, total, options, 0.0)
 
 
 def single_star(
@@ -150,7 +150,7 @@ def single_star(
                     t = gamma * values[e] * scratch.std[j]
                     sums[j, 0] += weight * (loss.value(y, z + t) - here)
                     sums[j, 1] += weight * (loss.value(y, z - t) - here)
-        outcomes[visit] = settle(posterior, scratch, size, total, options, 1.0 / gamma)
+        outcomes[visit] = add_site(posterior, scratch, size, total, options, 1.0 / gamma)
 
 
 @kernel
@@ -163,7 +163,7 @@ def predict(posterior: Any, data: Any, row: Any, batch: Any, size: Any, star: bo
     records, places, base = posterior.records, posterior.places, posterior.cursor[0]
     z, begin, end = 0.0, batch[0], batch[1]
     for e in range(row[0], row[1]):
-        prefetch(records, (np.uint32(data.indices[min(e + AHEAD, end - ONE)]), 0))
+        prefetch(records, (np.uint32(data.indices[min(e + ENTRIES_AHEAD, end - ONE)]), 0))
         j = np.uint32(data.indices[e])
         z += data.data[e] * records[j, 0]
         place = min(places[j, 3] - base, size)
@@ -177,7 +177,7 @@ def predict(posterior: Any, data: Any, row: Any, batch: Any, size: Any, star: bo
 
 
 @kernel
-def settle(posterior: Any, scratch: Any, size: int, total: float, options: Any, narrow: float) -> int:
+def add_site(posterior: Any, scratch: Any, size: int, total: float, options: Any, narrow: float) -> int:
     """Turn ``sums`` into a site and take it in; undo that if it may not be. Clears the sums for the next batch.
 
     The sums are slopes and curvatures, or rises up and down a star: then ``narrow``, one over its spread, is not zero.
@@ -185,7 +185,7 @@ def settle(posterior: Any, scratch: Any, size: int, total: float, options: Any, 
     share, records = options.damping, posterior.records
     improper, negative, finite, log_scale = 0, 0, 0.0, -options.beta * total
     for place in range(size):
-        prefetch(records, (scratch.coordinate[min(place + _SETTLED_AHEAD, size)], 0))
+        prefetch(records, (scratch.coordinate[min(place + _SITES_AHEAD, size)], 0))
         c = scratch.coordinate[place]
         m, p = records[c, 0], records[c, 1]
         scratch.before[place, 0] = m

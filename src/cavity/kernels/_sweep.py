@@ -10,6 +10,7 @@ from cavity.kernels._bridge import kernel, open_method
 from cavity.kernels._rows import DenseRows, SparseRows
 from cavity.kernels._store import ROUNDING
 
+# How often the damping of an update is halved before it is refused; as in the plain engine, like the next two.
 HALVINGS = 4
 
 # Outcomes of a visit; positive ones are refusals.
@@ -18,7 +19,9 @@ IMPROPER_CAVITY, NONFINITE, NEGATIVE, IMPROPER_POSTERIOR = 1, 2, 3, 4
 
 # Policies on negative precisions.
 KEEP, FLOOR, SKIP = 0, 1, 2
+# The paper's program raises site precisions to this.
 FLOOR_AT = 1e-10
+# A negative precision this small against the cavity's is the rounding error of a second difference.
 NEGLIGIBLE = 1e-10
 
 

@@ -123,9 +123,9 @@ def find_peaks(loss: Loss, rows: Rows) -> Products:
 
 def by_rules(products: Products, order: int) -> tuple[FloatArray, NDArray[np.intp]]:
     """Integrate by Gauss-Hermite rules of doubling order; moments, and the places where no two agreed."""
-    n = products.peak.size
-    before, result, left = np.full((3, n), np.nan), np.empty((3, n)), np.arange(n)
-    for doubling in range(DOUBLINGS + 1):
+    before = products.integrals(_hermite(order))
+    result, left = np.empty_like(before), np.arange(before.shape[1])
+    for doubling in range(1, DOUBLINGS + 1):
         after = products.integrals(_hermite(order * 2**doubling))
         result[:, left] = after
         (mass, mean, variance), (old_mass, old_mean, old_variance) = central(after), central(before)
