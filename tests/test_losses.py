@@ -9,7 +9,18 @@ from scipy.special import log_ndtr
 
 from cases import SIGN_LOSSES, all_components, assert_close, fit, random_targets, standard_prior
 from cavity import LinearFactor, losses
-from cavity.losses import Absolute, Hinge, Huber, Logistic, Poisson, Quantile, QuasiZeroOne, Squared
+from cavity.losses import (
+    Absolute,
+    Hinge,
+    Huber,
+    Logistic,
+    Offers,
+    Poisson,
+    Quantile,
+    QuasiZeroOne,
+    Squared,
+    offers,
+)
 from cavity.testing import check_loss
 
 LOSSES = [
@@ -129,7 +140,33 @@ def test_poisson_is_minus_the_logarithm_of_the_probability_and_its_tangent_beyon
 
 
 def test_a_loss_that_is_linear_in_pieces_says_so():
-    assert {type(loss) for loss in LOSSES if hasattr(loss, "pieces")} == set(PIECEWISE)
+    assert {type(loss) for loss in LOSSES if offers(loss).pieces} == set(PIECEWISE)
+
+
+class Own(NamedTuple):
+    scale: float = 1.0
+
+
+class Rough(NamedTuple):
+    scale: float = 1.0
+
+    @property
+    def is_smooth(self):
+        return False
+
+
+def test_what_a_loss_does_not_offer_has_a_default():
+    assert offers(Own()) == offers(Own) == Offers() == (None, None, None, True)
+    assert not offers(Rough()).smooth
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_what_a_loss_offers_is_read_from_it_and_from_its_class(loss):
+    offered = offers(loss)
+    assert offered.logistic == (loss.sharpness if isinstance(loss, Logistic) else None)
+    assert offered.squared == (loss.scale if isinstance(loss, Squared) else None)
+    assert offered.smooth == (type(loss) not in PIECEWISE)
+    assert [part is None for part in offers(type(loss))] == [part is None for part in offered]
 
 
 @pytest.mark.parametrize("kind", PIECEWISE, ids=lambda kind: kind.__name__)

@@ -7,8 +7,7 @@ comparisons used as factors and no ``if``, so that the same lines serve arrays h
 A loss may offer more, each of which has a default (`Offers`). Above all, one that is linear in pieces may say so by a
 method ``pieces(y)``: exact integrals follow. It returns triples ``(end, slope, offset)`` from left to right, of which
 the last ends at infinity: the loss is ``offset + slope * z`` for ``z`` up to ``end`` and beyond the end before. It is
-written for a number ``y`` and for an array as the other methods are, without ``if``; what does not depend on ``y`` may
-be a float in either case.
+written for a number ``y`` and for an array, without ``if``; what does not depend on ``y`` may be a float in both.
 """
 
 from __future__ import annotations
@@ -38,25 +37,12 @@ class Loss(Protocol):
 
 
 class Offers(NamedTuple):
-    """What a loss can do besides, by members of its own; the defaults are those of a loss without them.
+    """What a loss can do besides, by members of its own; the defaults are those of a loss without them."""
 
-    Parameters
-    ----------
-    pieces
-        The method ``pieces``: straight lines from end to end.
-    logistic
-        The property ``as_logistic``: the field ``sharpness`` of a loss that is `Logistic`.
-    squared
-        The property ``as_squared``: the scale of a loss that is `Squared`.
-    smooth
-        The property ``is_smooth``: whether Newton's method applies to the loss itself. The default is that it does
-        unless there are pieces.
-    """
-
-    pieces: Callable[[Any], tuple[Piece, ...]] | None = None
-    logistic: float | None = None
-    squared: float | None = None
-    smooth: bool = True
+    pieces: Callable[[Any], tuple[Piece, ...]] | None = None  # the method of that name
+    logistic: float | None = None  # the property as_logistic: the field sharpness of a loss that is `Logistic`
+    squared: float | None = None  # the property as_squared: the field scale of a loss that is `Squared`
+    smooth: bool = True  # the property is_smooth, or no pieces: whether Newton's method applies to the loss itself
 
 
 def offers(loss: object) -> Offers:
@@ -87,21 +73,17 @@ class Logistic(NamedTuple):
 
     @property
     def as_logistic(self) -> float:
-        """Sharpness (see `Offers`)."""
         return self.sharpness
 
     @property
     def targets(self) -> str:
-        """Signs."""
         return "signs"
 
     def value(self, y: Any, z: Any) -> Any:
-        """Loss at ``z``."""
         a = self.sharpness * y * z
         return np.log1p(np.exp(-np.abs(a))) + np.maximum(-a, 0.0)
 
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
-        """Value, slope and curvature at ``z``."""
         b = self.sharpness * y
         a = b * z
         e = np.exp(-np.abs(a))  # in (0, 1]: never overflows
@@ -122,24 +104,20 @@ class Hinge(NamedTuple):
 
     Examples
     --------
-    >>> value, slope, curvature = Hinge().derivatives(1.0, 0.25)
-    >>> float(value), float(slope), float(curvature)
-    (0.75, -1.0, 0.0)
+    >>> float(Hinge().value(1.0, 0.25))
+    0.75
     """
 
     margin: float = 1.0
 
     @property
     def targets(self) -> str:
-        """Signs."""
         return "signs"
 
     def value(self, y: Any, z: Any) -> Any:
-        """Loss at ``z``."""
         return np.maximum(self.margin - y * z, 0.0)
 
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
-        """Value, slope and curvature at ``z``."""
         t = self.margin - y * z
         return np.maximum(t, 0.0), -y * (0.5 + 0.5 * np.sign(t)), 0.0 * t
 
@@ -170,16 +148,13 @@ class QuasiZeroOne(NamedTuple):
 
     @property
     def targets(self) -> str:
-        """Signs."""
         return "signs"
 
     def value(self, y: Any, z: Any) -> Any:
-        """Loss at ``z``."""
         # The two slopes times the sign come first: over many z they are numbers, and a loop has less to do.
         return np.maximum(np.minimum(1.0 - (y / self.epsilon) * z, 1.0 - (y * self.epsilon) * z), 0.0)
 
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
-        """Value, slope and curvature at ``z``."""
         a = y * z
         descent = np.minimum(np.maximum(a, 0.0), self.epsilon) * (1.0 / self.epsilon)
         v = 1.0 - descent - self.epsilon * np.minimum(a, 0.0)
@@ -214,21 +189,17 @@ class Squared(NamedTuple):
 
     @property
     def as_squared(self) -> float:
-        """Scale (see `Offers`)."""
         return self.scale
 
     @property
     def targets(self) -> str:
-        """Reals."""
         return "reals"
 
     def value(self, y: Any, z: Any) -> Any:
-        """Loss at ``z``."""
         r = (z - y) / self.scale
         return 0.5 * r * r
 
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
-        """Value, slope and curvature at ``z``."""
         r = (z - y) / self.scale
         return 0.5 * r * r, r / self.scale, 0.0 * r + 1.0 / (self.scale * self.scale)
 
@@ -253,20 +224,16 @@ class Absolute(NamedTuple):
 
     @property
     def targets(self) -> str:
-        """Reals."""
         return "reals"
 
     def value(self, y: Any, z: Any) -> Any:
-        """Loss at ``z``."""
         return np.abs(z - y) / self.scale
 
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
-        """Value, slope and curvature at ``z``."""
         r = z - y
         return np.abs(r) / self.scale, np.sign(r) / self.scale, 0.0 * r
 
     def pieces(self, y: Any) -> tuple[Piece, Piece]:
-        """Both sides of ``y``."""
         a = 1.0 / self.scale
         return (1.0 * y, -a, a * y), (np.inf, a, -a * y)
 
@@ -287,8 +254,7 @@ class Huber(NamedTuple):
 
     Examples
     --------
-    >>> loss = Huber(threshold=1.0)
-    >>> float(loss.value(0.0, 0.5)), float(loss.value(0.0, 10.0))
+    >>> float(Huber(threshold=1.0).value(0.0, 0.5)), float(Huber(threshold=1.0).value(0.0, 10.0))
     (0.125, 9.5)
     """
 
@@ -297,17 +263,14 @@ class Huber(NamedTuple):
 
     @property
     def targets(self) -> str:
-        """Reals."""
         return "reals"
 
     def value(self, y: Any, z: Any) -> Any:
-        """Loss at ``z``."""
         u = (z - y) / self.scale
         near = np.minimum(np.maximum(u, -self.threshold), self.threshold)
         return near * (u - 0.5 * near)
 
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
-        """Value, slope and curvature at ``z``."""
         u = (z - y) / self.scale
         near = np.minimum(np.maximum(u, -self.threshold), self.threshold)
         inside = 0.5 + 0.5 * np.sign(self.threshold - np.abs(u))
@@ -328,8 +291,7 @@ class Quantile(NamedTuple):
 
     Examples
     --------
-    >>> loss = Quantile(0.75)
-    >>> float(loss.value(1.0, 0.0)), float(loss.value(0.0, 1.0))
+    >>> float(Quantile(0.75).value(1.0, 0.0)), float(Quantile(0.75).value(0.0, 1.0))
     (0.75, 0.25)
     """
 
@@ -338,22 +300,17 @@ class Quantile(NamedTuple):
 
     @property
     def targets(self) -> str:
-        """Reals."""
         return "reals"
 
     def value(self, y: Any, z: Any) -> Any:
-        """Loss at ``z``."""
         r = z - y
         return (np.maximum(r, 0.0) - self.quantile * r) / self.scale
 
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
-        """Value, slope and curvature at ``z``."""
         r = z - y
-        v = (np.maximum(r, 0.0) - self.quantile * r) / self.scale
-        return v, (0.5 + 0.5 * np.sign(r) - self.quantile) / self.scale, 0.0 * r
+        return self.value(y, z), (0.5 + 0.5 * np.sign(r) - self.quantile) / self.scale, 0.0 * r
 
     def pieces(self, y: Any) -> tuple[Piece, Piece]:
-        """Both sides of ``y``."""
         down, up = -self.quantile / self.scale, (1.0 - self.quantile) / self.scale
         return (1.0 * y, down, -down * y), (np.inf, up, -up * y)
 
@@ -373,25 +330,21 @@ class Poisson(NamedTuple):
 
     Examples
     --------
-    >>> value, slope, curvature = Poisson().derivatives(3.0, 0.0)
-    >>> float(value), float(slope), float(curvature)
-    (1.0, -2.0, 1.0)
+    >>> float(Poisson().value(3.0, 0.0))
+    1.0
     """
 
     ceiling: float = 30.0
 
     @property
     def targets(self) -> str:
-        """Counts."""
         return "counts"
 
     def value(self, y: Any, z: Any) -> Any:
-        """Loss at ``z``."""
         e = np.exp(np.minimum(z, self.ceiling))
         return e * (1.0 + np.maximum(z - self.ceiling, 0.0)) - y * z
 
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
-        """Value, slope and curvature at ``z``."""
         e = np.exp(np.minimum(z, self.ceiling))
         v = e * (1.0 + np.maximum(z - self.ceiling, 0.0)) - y * z
         return v, e - y, e * (0.5 + 0.5 * np.sign(self.ceiling - z))

@@ -223,7 +223,7 @@ class Compiled:
         f = self.factors
         data = (self.data, self.targets, self.weights, f.cuts)
         entry(_sweep.sweep, *kinds(f.loss))(
-            f.loss, self.scheme, *data, self.state, self.store, *route, options, outcomes, self.work
+            f.loss, self.scheme, data, self.state, self.store, (*route, outcomes), options, self.work
         )
 
     def _undo_visit(self) -> None:
@@ -303,7 +303,8 @@ class SparsePass(Compiled):
 
     def _sweep(self, route: Route, options: Any, outcomes: Any) -> None:
         f = self.factors
-        arguments = (self.data, self.targets, self.weights, f.cuts, self.state, route[0], options, outcomes, self.work)
+        batches = (self.data, self.targets, self.weights, f.cuts)
+        arguments = (batches, self.state, route[0], options, outcomes, self.work)
         if isinstance(self.scheme, compiled.VariationalQuadrature):
             entry(single_star, *kinds(f.loss))(f.loss, self.scheme.spread, *arguments)
         else:
@@ -325,7 +326,8 @@ class ExactSparsePass(Compiled):
 
     def _sweep(self, route: Route, options: Any, outcomes: Any) -> None:
         f = self.factors
-        arguments = (self.data, self.targets, self.weights, f.cuts, self.state, route[0], options, outcomes, self.work)
+        batches = (self.data, self.targets, self.weights, f.cuts)
+        arguments = (batches, self.state, route[0], options, outcomes, self.work)
         entry(single_exact, *kinds(f.loss))(f.loss, self.scheme.rules, *arguments)
 
     def _undo_visit(self) -> None:

@@ -137,10 +137,10 @@ class Stream:
             data = DenseData(readonly(X))
             work = self._work(is_sparse, d, min(n, batch_size), 0)
         # What is visited after each batch does not matter where no site is kept.
-        route = (cuts, self._state, self._store, visits, visits)
+        batches, route = (data, y, w, cuts), (visits, visits, outcomes)
         before = self.snapshot(X)
         try:
-            self._sweep(self._loss, self._scheme, data, y, w, *route, self._options, outcomes, work)
+            self._sweep(self._loss, self._scheme, batches, self._state, self._store, route, self._options, work)
         except BaseException:  # a signal that came while compiled code ran is raised when it returns
             self.restore(before)
             raise

@@ -48,7 +48,6 @@ class _Reader:
         self._seen: dict[int, tuple[int, Any]] = {}  # the object is kept, so that its id stays its own
 
     def read(self, thing: Any) -> bytes:
-        """Digest of a thing."""
         self._take(thing)
         return self._digest.digest()
 
@@ -198,7 +197,6 @@ def _name_of(thing: Any) -> str:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Return code and the code nested in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

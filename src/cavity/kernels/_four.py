@@ -14,15 +14,14 @@ from cavity.losses import offers
 
 Four = tuple[float, float, float, float]
 
-CACHE_LINE = 64
+_CACHE_LINE = 64  # bytes
 # Rows asked for ahead of their use: the processor itself does not look past a page, nor far enough while it computes.
 # It takes few requests at a time, so that rows are asked for one by one, with work in between.
-AHEAD = 12
+ROWS_AHEAD = 12
 
 
 @kernel
 def all_ones(weights: Any) -> bool:
-    """Whether every weight is one."""
     others = 0
     for i in range(weights.size):
         others += weights[i] != 1.0
@@ -32,13 +31,12 @@ def all_ones(weights: Any) -> bool:
 @kernel
 def fetch_row(X: Any, i: int) -> None:
     """Ask for a row, soon to be used, of a C-ordered block."""
-    for e in range(0, X.shape[1], CACHE_LINE // X.itemsize):
+    for e in range(0, X.shape[1], _CACHE_LINE // X.itemsize):
         prefetch(X, (i, e))
 
 
 @kernel
 def dot(X: Any, i: int, point: Any) -> float:
-    """Linear predictor of one row."""
     total = 0.0
     for j in range(point.size):
         total += X[i, j] * point[j]
@@ -47,7 +45,6 @@ def dot(X: Any, i: int, point: Any) -> float:
 
 @kernel
 def four_dots(X: Any, i: int, point: Any) -> Four:
-    """Linear predictors of four rows."""
     z0 = z1 = z2 = z3 = 0.0
     for j in range(point.size):
         m = point[j]

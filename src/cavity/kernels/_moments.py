@@ -52,7 +52,6 @@ class Rules(NamedTuple):
 
 
 def rules_for(order: int) -> Rules:
-    """Build the rules."""
     hermite = [np.polynomial.hermite_e.hermegauss(order * 2**doubling) for doubling in range(DOUBLINGS + 1)]
     nodes = np.concatenate([x for x, _ in hermite])
     weights = np.concatenate([w for _, w in hermite]) * np.exp(0.5 * nodes * nodes)
@@ -68,12 +67,21 @@ def tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Th
 def _choose_tilt(loss: Any, y: Any, m: Any, v: Any, beta: Any, rules: Any) -> Any:
     offered = offers(loss.instance_class)
     if offered.pieces is not None:
-        return _closed_tilt
+        return _piecewise_tilt
+    if offered.squared is not None:
+        return _squared_tilt
     return _integrated_tilt if offered.logistic is None else _logistic_tilt
 
 
-def _closed_tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Three:
+def _piecewise_tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Three:
     return by_pieces(loss.pieces(y), m, math.sqrt(v), beta)
+
+
+def _squared_tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Three:
+    noise = loss.scale * loss.scale / beta
+    total, distance = v + noise, y - m
+    ratio = noise / total
+    return 0.5 * (np.log(ratio) - distance * distance / total), distance * math.sqrt(v) / total, ratio
 
 
 def _integrated_tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Three:
@@ -178,7 +186,6 @@ def integrals(loss: Any, place: Any, center: float, half: float, nodes: Any, wei
 
 @careful
 def central(moments: Three) -> Three:
-    """Mass, mean and variance."""
     mass, first, second = moments
     if not mass > 0.0:
         return np.nan, np.nan, np.nan
@@ -189,11 +196,10 @@ def central(moments: Three) -> Three:
 @careful
 def by_rules(loss: Any, place: Any, rules: Any) -> tuple[bool, Three]:
     """Integrate by Gauss-Hermite rules of doubling order; whether two agreed, and the last."""
-    first, last = 0, rules.order
-    x, w = rules.hermite_nodes, rules.hermite_weights
-    after = integrals(loss, place, 0.0, 1.0, x[first:last], w[first:last])
-    old_mass, old_mean, old_variance = central(after)
-    for doubling in range(1, DOUBLINGS + 1):
+    x, w, first, last = rules.hermite_nodes, rules.hermite_weights, 0, 0
+    after = (np.nan, np.nan, np.nan)
+    old_mass, old_mean, old_variance = after
+    for doubling in range(DOUBLINGS + 1):
         first, last = last, last + rules.order * 2**doubling
         after = integrals(loss, place, 0.0, 1.0, x[first:last], w[first:last])
         mass, mean, variance = central(after)
@@ -241,14 +247,12 @@ def by_panels(loss: Any, place: Any, rules: Any) -> Three:
 
 @careful
 def push(stack: Any, place: int, a: float, b: float, mass: float, first: float, second: float) -> None:
-    """Put a panel and its integrals on the stack."""
     stack[place, 0], stack[place, 1] = a, b
     stack[place, 2], stack[place, 3], stack[place, 4] = mass, first, second
 
 
 @careful
 def sort(values: Any) -> None:
-    """Sort a few numbers."""
     for i in range(1, values.size):
         for j in range(i, 0, -1):
             if values[j] < values[j - 1]:

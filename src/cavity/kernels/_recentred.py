@@ -50,8 +50,8 @@ class RecentredQuadrature(NamedTuple):
             if same and length <= self.tol:
                 break
             rows.predict(direction, weights, turn)
-            here = (beta * value, length, descent)
-            share = search(loss, targets, weights, beta, self.tol, here, center, direction, work)
+            here = (beta * value, length, descent, self.tol)
+            share = search(loss, targets, weights, beta, here, center, direction, work)
             if same and share == 0.0:
                 balance(beta, center, slope, curvature, work)
                 break
@@ -112,10 +112,10 @@ def propose_step(
 
 @kernel
 def search(
-    loss: Any, targets: Any, weights: Any, beta: float, tol: float, here: Any, center: Any, direction: Any, work: Any
+    loss: Any, targets: Any, weights: Any, beta: float, here: Any, center: Any, direction: Any, work: Any
 ) -> float:
     """Share of a step by which cavity times factor rises; zero where none of more than the tolerance does."""
-    cost_here, length, descent = here
+    cost_here, length, descent, tol = here
     level = cost_here + half_distance(0.0, center, direction, work)
     share = 1.0
     for _ in range(HALVINGS):

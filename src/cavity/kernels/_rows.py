@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.kernels._bridge import open_method
-from cavity.kernels._four import AHEAD, dot, fetch_row, four_derivatives, four_dots, weighted
+from cavity.kernels._four import ROWS_AHEAD, dot, fetch_row, four_derivatives, four_dots, weighted
 from cavity.kernels._star import dense_star
 
 
@@ -53,18 +53,18 @@ class DenseRows(NamedTuple):
         curvature[:d] = 0.0
         total, done = 0.0, n - n % 4
         for i in range(0, done, 4):
-            fetch_row(X, i + AHEAD)
+            fetch_row(X, i + ROWS_AHEAD)
             z = four_dots(X, i, point)
-            fetch_row(X, i + AHEAD + 1)
+            fetch_row(X, i + ROWS_AHEAD + 1)
             v, (g0, g1, g2, g3), (c0, c1, c2, c3) = four_derivatives(loss, by_slope, targets, weights, i, z)
             total += v
-            fetch_row(X, i + AHEAD + 2)
+            fetch_row(X, i + ROWS_AHEAD + 2)
             for j in range(d):
                 x0, x1 = np.float64(X[i, j]), np.float64(X[i + 1, j])
                 x2, x3 = np.float64(X[i + 2, j]), np.float64(X[i + 3, j])
                 gradient[j] += g0 * x0 + g1 * x1 + g2 * x2 + g3 * x3
                 curvature[j] += c0 * x0 * x0 + c1 * x1 * x1 + c2 * x2 * x2 + c3 * x3 * x3
-            fetch_row(X, i + AHEAD + 3)
+            fetch_row(X, i + ROWS_AHEAD + 3)
         for i in range(done, n):
             z0 = dot(X, i, point)
             v0, g0, c0 = weighted(loss, by_slope, targets[i], weights[i], z0)
@@ -82,7 +82,7 @@ class DenseRows(NamedTuple):
     def project(self, i: int, mean: Any, variance: Any) -> tuple[float, float]:
         """Mean and variance of the linear predictor of row ``i``."""
         X = self.entries
-        fetch_row(X, i + AHEAD)
+        fetch_row(X, i + ROWS_AHEAD)
         m = v = 0.0
         for j in range(mean.size):
             x = np.float64(X[i, j])
@@ -102,14 +102,13 @@ class DenseRows(NamedTuple):
 
 
 class SparseRows(NamedTuple):
-    """Rows in CSR form; ``local`` holds their columns renumbered to the touched ones."""
+    """Rows in CSR form, with the same methods; ``local`` holds their columns renumbered to the touched ones."""
 
     data: Any
     local: Any
     starts: Any
 
     def predict(self, point: Any, weights: Any, z: Any) -> None:
-        """Linear predictor of every row of positive weight."""
         base = self.starts[0]
         for i in range(self.starts.size - 1):
             if weights[i] > 0.0:
@@ -119,7 +118,6 @@ class SparseRows(NamedTuple):
                 z[i] = total
 
     def pull(self, values: Any, weights: Any, out: Any) -> None:
-        """Sum of the rows, each times its value."""
         base = self.starts[0]
         out[:] = 0.0
         for i in range(self.starts.size - 1):
@@ -128,7 +126,6 @@ class SparseRows(NamedTuple):
                     out[self.local[e]] += values[i] * self.data[e]
 
     def pull_squares(self, values: Any, weights: Any, out: Any) -> None:
-        """Sum of the rows squared entry by entry, each times its value."""
         base = self.starts[0]
         out[:] = 0.0
         for i in range(self.starts.size - 1):
@@ -138,7 +135,6 @@ class SparseRows(NamedTuple):
                     out[self.local[e]] += values[i] * x * x
 
     def taylor(self, loss: Any, by_slope: bool, targets: Any, weights: Any, point: Any, out: Any) -> float:
-        """Cost at a point; gradient into ``out[0]``, curvature into ``out[1]``."""
         base = self.starts[0]
         gradient, curvature = out
         gradient[:] = 0.0
@@ -159,7 +155,6 @@ class SparseRows(NamedTuple):
         return total
 
     def star(self, loss: Any, targets: Any, weights: Any, point: Any, steps: Any, work: Any) -> float:
-        """Cost at the centre; rises along every axis into ``work.up`` and ``work.down``."""
         base = self.starts[0]
         up, down = work.up, work.down
         up[: point.size] = 0.0
@@ -182,7 +177,6 @@ class SparseRows(NamedTuple):
         return total
 
     def project(self, i: int, mean: Any, variance: Any) -> tuple[float, float]:
-        """Mean and variance of the linear predictor of row ``i``."""
         base = self.starts[0]
         m = v = 0.0
         for e in range(self.starts[i] - base, self.starts[i + 1] - base):
@@ -192,7 +186,6 @@ class SparseRows(NamedTuple):
         return m, v
 
     def absorb(self, i: int, gain: float, bend: float, least: float, mean: Any, variance: Any) -> None:
-        """Let every mean follow row ``i``, and every variance, down to ``least`` of it at most."""
         base = self.starts[0]
         for e in range(self.starts[i] - base, self.starts[i + 1] - base):
             j = self.local[e]

@@ -25,7 +25,6 @@ class QuickLaplace(NamedTuple):
     by_slope: bool
 
     def fit(self, loss: Any, rows: Any, targets: Any, weights: Any, beta: float, size: int, work: Any) -> float:
-        """Fit by one evaluation of the derivatives."""
         out = (work.fit_shift[:size], work.fit_precision[:size])
         value = rows.taylor(loss, self.by_slope, targets, weights, work.mean[:size], out)
         return expand(value, work.mean[:size], out[0], out[1], beta)
@@ -92,7 +91,6 @@ class VariationalQuadrature(NamedTuple):
     spread: float  # zero for the paper's, which depends on the dimension
 
     def fit(self, loss: Any, rows: Any, targets: Any, weights: Any, beta: float, size: int, work: Any) -> float:
-        """Fit by slopes and curvatures of the star."""
         mean, precision = work.mean[:size], work.precision[:size]
         steps = work.site_steps[:size]
         gamma = spread_of(self.spread, work.touched[:size])
@@ -116,7 +114,6 @@ class GaussQuadrature(NamedTuple):
     spread: float
 
     def fit(self, loss: Any, rows: Any, targets: Any, weights: Any, beta: float, size: int, work: Any) -> float:
-        """Fit by the moments of cavity times factor on the star."""
         mean, precision, touched = work.mean[:size], work.precision[:size], work.touched[:size]
         steps = work.site_steps[:size]
         gamma = spread_of(self.spread, touched)

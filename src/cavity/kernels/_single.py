@@ -28,9 +28,9 @@ from cavity.kernels._sweep import (
 )
 from cavity.kernels._tricks import prefetch
 
-# Entries whose coordinates are asked for ahead of their use, and coordinates that settle.
-AHEAD, _SETTLED_AHEAD = np.uint64(64), np.uint64(12)
-ONE = np.uint64(1)
+# Entries whose coordinates are asked for ahead of their use while rows are read, and coordinates while sites are added.
+ENTRIES_AHEAD, _SITES_AHEAD = np.uint64(64), np.uint64(12)
+ONE = np.uint64(1)  # a signed one would make places signed
 
 
 class Posterior(NamedTuple):
@@ -83,7 +83,6 @@ def read_posterior(posterior: Posterior) -> tuple[Any, Any]:
 
 
 def begin(records: Any, shift: Any, precision: Any) -> None:
-    """Write the records in one go: they may be large."""
     for j in range(shift.size):
         variance = 1.0 / precision[j]
         records[j, 0] = shift[j] * variance
@@ -93,26 +92,16 @@ def begin(records: Any, shift: Any, precision: Any) -> None:
 
 
 def end(records: Any, shift: Any, precision: Any) -> None:
-    """Read the records in one go."""
     for j in range(shift.size):
         shift[j] = records[j, 0] * records[j, 1]
         precision[j] = records[j, 1]
 
 
 def single_taylor(
-    loss: Any,
-    by_slope: bool,
-    data: Any,
-    targets: Any,
-    weights: Any,
-    cuts: Any,
-    posterior: Any,
-    order: Any,
-    options: Any,
-    outcomes: Any,
-    scratch: Any,
+    loss: Any, by_slope: bool, batches: Any, posterior: Any, order: Any, options: Any, outcomes: Any, scratch: Any
 ) -> None:
     """Quick Laplace. The mean stands still during a batch, so a row is read once and used twice from near by."""
+    data, targets, weights, cuts = batches
     starts, values, local, sums = data.starts, data.data, scratch.local, scratch.sums
     for visit in range(order.size):
         k = order[visit]
@@ -122,7 +111,7 @@ def single_taylor(
             weight = weights[i] if weights.size else 1.0
             if weight > 0.0:
                 first, last = np.uint64(starts[i]), np.uint64(starts[i + 1])
-                z, size = predict(posterior, data, first, last, begin, end, size, False, scratch)
+                z, size = predict(posterior, data, (first, last), (begin, end), size, False, scratch)
                 value, slope, second = weighted(loss, by_slope, targets[i], weight, z)
                 total += value
                 for e in range(first, last):
@@ -130,23 +119,14 @@ def single_taylor(
                     sums[j, 0] += slope * x
                     sums[j, 1] += second * x * x
         posterior.cursor[0] += size
-        outcomes[visit] = settle(posterior, scratch, size, total, options, 0.0)
+        outcomes[visit] = add_site(posterior, scratch, size, total, options, 0.0)
 
 
 def single_star(
-    loss: Any,
-    spread: float,
-    data: Any,
-    targets: Any,
-    weights: Any,
-    cuts: Any,
-    posterior: Any,
-    order: Any,
-    options: Any,
-    outcomes: Any,
-    scratch: Any,
+    loss: Any, spread: float, batches: Any, posterior: Any, order: Any, options: Any, outcomes: Any, scratch: Any
 ) -> None:
     """Variational quadrature. The spread depends on how many coordinates a batch touches: count, then look."""
+    data, targets, weights, cuts = batches
     starts, values, local, sums = data.starts, data.data, scratch.local, scratch.sums
     for visit in range(order.size):
         k = order[visit]
@@ -155,7 +135,7 @@ def single_star(
         for i in range(cuts[k], cuts[k + 1]):
             if not weights.size or weights[i] > 0.0:
                 first, last = np.uint64(starts[i]), np.uint64(starts[i + 1])
-                z, size = predict(posterior, data, first, last, begin, end, size, True, scratch)
+                z, size = predict(posterior, data, (first, last), (begin, end), size, True, scratch)
                 scratch.z[i - cuts[k]] = z
         posterior.cursor[0] += size
         gamma = spread if spread > 0.0 else np.sqrt(size + 0.5 if spread == 0.0 else max(size, 1.0))
@@ -170,22 +150,20 @@ def single_star(
                     t = gamma * values[e] * scratch.std[j]
                     sums[j, 0] += weight * (loss.value(y, z + t) - here)
                     sums[j, 1] += weight * (loss.value(y, z - t) - here)
-        outcomes[visit] = settle(posterior, scratch, size, total, options, 1.0 / gamma)
+        outcomes[visit] = add_site(posterior, scratch, size, total, options, 1.0 / gamma)
 
 
 @kernel
-def predict(
-    posterior: Any, data: Any, first: int, last: int, begin: int, end: int, size: Any, star: bool, scratch: Any
-) -> tuple[float, int]:
+def predict(posterior: Any, data: Any, row: Any, batch: Any, size: Any, star: bool, scratch: Any) -> tuple[float, int]:
     """Linear predictor of a row, and how many coordinates its batch touches so far.
 
     Every entry notes the place of its coordinate, a new one at the first touch; without a branch, hard to foresee.
     The place of a coordinate that this batch has not seen lies below the base, and wraps around to a large number.
     """
     records, places, base = posterior.records, posterior.places, posterior.cursor[0]
-    z = 0.0
-    for e in range(first, last):
-        prefetch(records, (np.uint32(data.indices[min(e + AHEAD, end - ONE)]), 0))
+    z, begin, end = 0.0, batch[0], batch[1]
+    for e in range(row[0], row[1]):
+        prefetch(records, (np.uint32(data.indices[min(e + ENTRIES_AHEAD, end - ONE)]), 0))
         j = np.uint32(data.indices[e])
         z += data.data[e] * records[j, 0]
         place = min(places[j, 3] - base, size)
@@ -199,7 +177,7 @@ def predict(
 
 
 @kernel
-def settle(posterior: Any, scratch: Any, size: int, total: float, options: Any, narrow: float) -> int:
+def add_site(posterior: Any, scratch: Any, size: int, total: float, options: Any, narrow: float) -> int:
     """Turn ``sums`` into a site and take it in; undo that if it may not be. Clears the sums for the next batch.
 
     The sums are slopes and curvatures, or rises up and down a star: then ``narrow``, one over its spread, is not zero.
@@ -207,7 +185,7 @@ def settle(posterior: Any, scratch: Any, size: int, total: float, options: Any, 
     share, records = options.damping, posterior.records
     improper, negative, finite, log_scale = 0, 0, 0.0, -options.beta * total
     for place in range(size):
-        prefetch(records, (scratch.coordinate[min(place + _SETTLED_AHEAD, size)], 0))
+        prefetch(records, (scratch.coordinate[min(place + _SITES_AHEAD, size)], 0))
         c = scratch.coordinate[place]
         m, p = records[c, 0], records[c, 1]
         scratch.before[place, 0] = m
@@ -280,7 +258,6 @@ def move(records: Any, c: int, m: float, p: float, r: float, q: float, narrow: f
 
 @kernel
 def undo(records: Any, scratch: Any, size: int, narrow: float) -> None:
-    """Put back the posterior of the touched coordinates."""
     for place in range(size):
         c = scratch.coordinate[place]
         records[c, 0] = scratch.before[place, 0]

@@ -14,10 +14,13 @@ import numpy as np
 
 from cavity.kernels._bridge import entry, kernel
 from cavity.kernels._moments import tilt
-from cavity.kernels._single import AHEAD, ONE
+from cavity.kernels._single import ENTRIES_AHEAD, ONE
 from cavity.kernels._store import ROUNDING
 from cavity.kernels._sweep import ACCEPTED, DAMPED, HALVINGS, IMPROPER_POSTERIOR, NONFINITE
 from cavity.kernels._tricks import prefetch
+
+# Smaller variances have a precision that overflows.
+_LEAST_VARIANCE = 1e-300
 
 
 class Moments(NamedTuple):
@@ -77,19 +80,10 @@ def end(records: Any, shift: Any, precision: Any) -> None:
 
 
 def single_exact(
-    loss: Any,
-    rules: Any,
-    data: Any,
-    targets: Any,
-    weights: Any,
-    cuts: Any,
-    moments: Any,
-    order: Any,
-    options: Any,
-    outcomes: Any,
-    notes: Any,
+    loss: Any, rules: Any, batches: Any, moments: Any, order: Any, options: Any, outcomes: Any, notes: Any
 ) -> None:
     """Take in the rows of every batch one after the other."""
+    data, targets, weights, cuts = batches
     starts = data.starts
     for visit in range(order.size):
         k = order[visit]
@@ -114,7 +108,7 @@ def single_exact(
             moments.log_mass[0] += gained
             outcomes[visit] = ACCEPTED
         else:
-            outcomes[visit] = settle(moments, notes, size, gained, options.damping)
+            outcomes[visit] = add_site(moments, notes, size, gained, options.damping)
 
 
 @kernel
@@ -123,7 +117,7 @@ def project(moments: Any, data: Any, first: int, stop: int, last: int, size: Any
     records, places, base = moments.records, moments.places, moments.cursor[0]
     m = v = 0.0
     for e in range(first, stop):
-        prefetch(records, (np.uint32(data.indices[min(e + AHEAD, last - ONE)]), 0))
+        prefetch(records, (np.uint32(data.indices[min(e + ENTRIES_AHEAD, last - ONE)]), 0))
         j, x = np.uint32(data.indices[e]), np.float64(data.data[e])
         m += x * records[j, 0]
         v += x * x * records[j, 1]
@@ -151,16 +145,12 @@ def absorb(records: Any, data: Any, first: int, stop: int, gain: float, bend: fl
         s = floor if s < floor else s
         records[j, 0] = mean
         records[j, 1] = s
-        rough += 0.0 * mean + 0.0 * s + (not s > _LEAST)
+        rough += 0.0 * mean + 0.0 * s + (not s > _LEAST_VARIANCE)
     return rough
 
 
-# Below, a precision overflows.
-_LEAST = 1e-300
-
-
 @kernel
-def settle(moments: Any, notes: Any, size: int, gained: float, damping: float) -> int:
+def add_site(moments: Any, notes: Any, size: int, gained: float, damping: float) -> int:
     """Take in a share of the batch that leaves the posterior proper, or nothing; say what came of it."""
     records, share = moments.records, damping
     site_scale, finite = gained, 0.0
@@ -189,7 +179,7 @@ def settle(moments: Any, notes: Any, size: int, gained: float, damping: float) -
 
 @kernel
 def blend(records: Any, notes: Any, size: int, share: float) -> float:
-    """Go a share of the way from the posterior before to the one after; return how much higher it then rises."""
+    """Go a share of the distance from the posterior before to the one after; return how much higher it then rises."""
     rise = 0.0
     for place in range(size):
         c = notes.coordinate[place]

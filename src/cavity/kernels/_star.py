@@ -13,13 +13,13 @@ import numpy as np
 from numba.extending import overload
 
 from cavity.kernels._bridge import kernel
-from cavity.kernels._four import AHEAD, all_ones, fetch_row, four_dots
+from cavity.kernels._four import ROWS_AHEAD, all_ones, fetch_row, four_dots
 from cavity.kernels._functions import exponential
 from cavity.kernels._tricks import OPTIONS
 from cavity.losses import offers
 
-# A running product stays within exp(±RANGE), well inside double precision.
-_RANGE = 600.0
+# Logarithm of the largest running product, inside the range of doubles (709).
+_LARGEST_LOG = 600.0
 
 
 def dense_star(loss: Any, entries: Any, targets: Any, weights: Any, point: Any, steps: Any, work: Any) -> float:
@@ -55,9 +55,9 @@ def _any_star(loss: Any, entries: Any, targets: Any, weights: Any, point: Any, s
 def _four_rows_star(loss: Any, X: Any, targets: Any, i: int, point: Any, steps: Any, up: Any, down: Any) -> float:
     """Add the costs of four rows of weight one along every axis; return their cost at the centre."""
     y0, y1, y2, y3 = targets[i], targets[i + 1], targets[i + 2], targets[i + 3]
-    fetch_row(X, i + AHEAD)
+    fetch_row(X, i + ROWS_AHEAD)
     z0, z1, z2, z3 = four_dots(X, i, point)
-    fetch_row(X, i + AHEAD + 1)
+    fetch_row(X, i + ROWS_AHEAD + 1)
     for j in range(point.size):
         h = steps[j]
         t0, t1, t2, t3 = X[i, j] * h, X[i + 1, j] * h, X[i + 2, j] * h, X[i + 3, j] * h
@@ -67,8 +67,8 @@ def _four_rows_star(loss: Any, X: Any, targets: Any, i: int, point: Any, steps: 
         down[j] += (loss.value(y0, z0 - t0) + loss.value(y1, z1 - t1)) + (
             loss.value(y2, z2 - t2) + loss.value(y3, z3 - t3)
         )
-    fetch_row(X, i + AHEAD + 2)
-    fetch_row(X, i + AHEAD + 3)
+    fetch_row(X, i + ROWS_AHEAD + 2)
+    fetch_row(X, i + ROWS_AHEAD + 3)
     return loss.value(y0, z0) + loss.value(y1, z1) + loss.value(y2, z2) + loss.value(y3, z3)
 
 
@@ -94,10 +94,10 @@ def _logistic_star(loss: Any, entries: Any, targets: Any, weights: Any, point: A
     ups[:] = 1.0
     downs[:] = 1.0
     shift[:] = 0.0
-    total, room = 0.0, _RANGE
+    total, room = 0.0, _LARGEST_LOG
     for i in range(n):
         row = entries[i]
-        fetch_row(entries, i + AHEAD)
+        fetch_row(entries, i + ROWS_AHEAD)
         z, squares = 0.0, 0.0
         for j in range(d):
             t = row[j] * steps[j]
@@ -106,13 +106,13 @@ def _logistic_star(loss: Any, entries: Any, targets: Any, weights: Any, point: A
         b = loss.sharpness * targets[i]
         a = b * z
         spent = abs(a) + abs(b) * np.sqrt(squares) + 0.7  # bounds the logarithm of what this row multiplies by
-        if weights[i] != 1.0 or not spent < _RANGE:
+        if weights[i] != 1.0 or not spent < _LARGEST_LOG:
             if weights[i] > 0.0:
                 total += _row_star(loss, row, targets[i], weights[i], point, steps, up, down)
             continue
         if spent > room:
             _flush(ups, downs, up, down)
-            room = _RANGE
+            room = _LARGEST_LOG
         room -= spent
         total += loss.value(targets[i], z)
         _multiply(row, steps, b, np.exp(-a), ups, downs, work.buffer)

@@ -13,6 +13,7 @@ import numpy as np
 
 from cavity.kernels._bridge import kernel, open_method
 
+# A precision this small against the posterior's own is the rounding error of a difference.
 ROUNDING = 8.0 * float(np.finfo(float).eps)
 NONE, OWN, TIED = 0, 1, 2
 

@@ -10,6 +10,7 @@ from cavity.kernels._bridge import kernel, open_method
 from cavity.kernels._rows import DenseRows, SparseRows
 from cavity.kernels._store import ROUNDING
 
+# How often the damping of an update is halved before it is refused; as in the plain engine, like the next two.
 HALVINGS = 4
 
 # Outcomes of a visit; positive ones are refusals.
@@ -18,7 +19,9 @@ IMPROPER_CAVITY, NONFINITE, NEGATIVE, IMPROPER_POSTERIOR = 1, 2, 3, 4
 
 # Policies on negative precisions.
 KEEP, FLOOR, SKIP = 0, 1, 2
+# The paper's program raises site precisions to this.
 FLOOR_AT = 1e-10
+# A negative precision this small against the cavity's is the rounding error of a second difference.
 NEGLIGIBLE = 1e-10
 
 
@@ -103,25 +106,13 @@ def mark_touched(X: Any, weights: Any, touched: Any) -> None:
         i += 1
 
 
-def sweep(
-    loss: Any,
-    scheme: Any,
-    data: Any,
-    targets: Any,
-    weights: Any,
-    cuts: Any,
-    state: Any,
-    store: Any,
-    order: Any,
-    following: Any,
-    options: Any,
-    outcomes: Any,
-    work: Any,
-) -> None:
-    """Visit the batches in order; ``following`` names the batch visited after each.
+def sweep(loss: Any, scheme: Any, batches: Any, state: Any, store: Any, route: Any, options: Any, work: Any) -> None:
+    """Visit the batches, which are data, targets, weights and cuts: batch k has the rows cuts[k] to cuts[k + 1].
 
-    Batch ``k`` has the rows ``cuts[k]`` to ``cuts[k + 1]``.
+    The route is the order of the visits, the batch visited after each, and an array for their outcomes.
     """
+    data, targets, weights, cuts = batches
+    order, following, outcomes = route
     for visit in range(order.size):
         k = order[visit]
         first, last = cuts[k], cuts[k + 1]
@@ -139,7 +130,7 @@ def sweep(
             log_scale = scheme.fit(loss, rows, targets[first:last], w, power * options.beta, size, work)
             outcome = propose(size, options, power, log_scale, old_scale, work)
         if outcome == ACCEPTED:
-            outcome = accept(store, k, following[visit], size, options, share, old_scale, state, work)
+            outcome = accept(store, (k, following[visit]), size, options, share, old_scale, state, work)
         outcomes[visit] = outcome
 
 
@@ -196,9 +187,10 @@ def propose(size: int, options: Any, power: float, log_scale: float, old_scale: 
 
 @kernel
 def accept(
-    store: Any, k: int, following: int, size: int, options: Any, most: float, old_scale: float, state: Any, work: Any
+    store: Any, visit: Any, size: int, options: Any, most: float, old_scale: float, state: Any, work: Any
 ) -> int:
     """Make the change, halved as often as posterior and next cavity need; or leave all as it was."""
+    k, following = visit
     records, share, change = state.records, most * options.damping, work.change_scale[0]
     for halving in range(HALVINGS + 1):
         improper, finite = 0, 0.0 * (state.scale[0] + share * change)

@@ -2,7 +2,7 @@
 
 With the environment variable ``CAVITY_TRICKS=off`` all are plain. Measured by leaving out one at a time, over the rows
 of ``python -m benchmarks --only speed``: uncounted references 3.4 to 5.4 x on sparse rows, fetching ahead 1.6 to 2.1 x
-on dense rows and 1.15 to 1.2 x on sparse ones, maximum and minimum in one instruction 1.25 x on the quasi 0-1 loss.
+on dense rows and 1.15 to 1.5 x on sparse ones, maximum and minimum in one instruction 1.25 x on the quasi 0-1 loss.
 """
 
 from __future__ import annotations
