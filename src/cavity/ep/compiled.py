@@ -25,7 +25,7 @@ from cavity.ep.lowering import lower
 from cavity.ep.options import Options
 from cavity.ep.result import Ledger, Refusal, Result, Status
 from cavity.ep.snapshots import State, arrays_of, gaussian_of
-from cavity.ep.stored_sites import StoredSites, fill_store
+from cavity.ep.stored_sites import StoredSites, fill_store, product, sites_of
 from cavity.ep.stores import is_proper_against
 from cavity.factors import LinearBatches
 from cavity.gaussians.factorial import FactorialGaussian
@@ -129,7 +129,7 @@ class Compiled:
                 place = np.argsort(s.support[begin:end]) if s.support.size else slice(None) if own is None else own
                 s.shifts[begin:end][place], s.precisions[begin:end][place] = site.shift, site.precision
                 s.scales[k] = site.log_scale
-        posterior = self._product()
+        posterior = product(self.store, self.prior)
         check_start(posterior, self.prior)
         self._set_posterior(posterior)
 
@@ -140,7 +140,7 @@ class Compiled:
             self.store = before._replace(
                 shifts=ratio * before.shifts, precisions=ratio * before.precisions, scales=ratio * before.scales
             )
-            if not is_proper_against(self._product(), self.prior):
+            if not is_proper_against(product(self.store, self.prior), self.prior):
                 self.store = before
                 ledger.refuse(-1, Refusal.RESCALING)
         self.beta = beta
@@ -200,15 +200,15 @@ class Compiled:
         """Multiply the posterior up from prior and sites; where rounding makes that improper, keep it and say so."""
         if self.options.single_pass:
             return
-        product = self._product()
-        if is_proper_against(product, self.prior):
-            self._set_posterior(product)
+        posterior = product(self.store, self.prior)
+        if is_proper_against(posterior, self.prior):
+            self._set_posterior(posterior)
         else:
             ledger.refuse(-1, Refusal.IMPROPER_POSTERIOR)
 
     def result(self, status: Status, ledger: Ledger) -> Result:
         """Give posterior and sites as values."""
-        return Result(self.posterior, self._sites(), status, ledger.trace(), self.prior)
+        return Result(self.posterior, sites_of(self.factors, self.store), status, ledger.trace(), self.prior)
 
     def _who_raises(self, point: FloatArray) -> int:
         """Index of the first factor that has no cost at a point; -1 if each has one by itself."""
@@ -243,19 +243,11 @@ class Compiled:
         self.state.scale[0] = posterior.log_scale
 
     def _make_store(self) -> Any:
+        """Make room for sites: where every batch's coordinates begin, and which they are (none listed: all)."""
         none = np.empty(0)
         if self.options.sites == "none":
             starts, support = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
             return Store(NONE, starts, support, none, none, none, none)
-        starts, support, touches = self._supports()
-        if self.options.sites == "own":
-            total, count = int(starts[-1]), len(self.factors)
-            return Store(OWN, starts, support, np.zeros(total), np.zeros(total), np.zeros(count), none)
-        d = self.prior.dim
-        return Store(TIED, starts, support, np.zeros(d), np.zeros(d), np.zeros(1), np.maximum(touches, 1.0))
-
-    def _supports(self) -> tuple[NDArray[np.int64], NDArray[np.int64], FloatArray]:
-        """Where every batch's coordinates begin, which they are (none listed: all), and how often each is touched."""
         f, starts = self.factors, np.zeros(len(self.factors) + 1, dtype=np.int64)
         touches, support = np.zeros(f.dim), np.empty(0, dtype=np.int64)
         arguments = (self.data, self.weights, f.cuts, self.state, starts)
@@ -263,28 +255,11 @@ class Compiled:
         if sparse.issparse(f.X):
             support = np.empty(starts[-1], dtype=np.int64)
             entry(_sweep.list_supports)(*arguments, support, self.work)
-        return starts, support, touches
-
-    def _product(self) -> FactorialGaussian:
-        """Prior times all sites."""
-        s, d = self.store, self.prior.dim
-        if self.options.sites == "tied":
-            site = FactorialGaussian(len(self.factors) * s.scales[0], s.touches * s.shifts, s.touches * s.precisions)
-            return self.prior * site
-        if s.support.size:
-            shift = np.bincount(s.support, weights=s.shifts, minlength=d).astype(np.float64)
-            precision = np.bincount(s.support, weights=s.precisions, minlength=d).astype(np.float64)
-        else:
-            shift, precision = s.shifts.reshape(-1, d).sum(axis=0), s.precisions.reshape(-1, d).sum(axis=0)
-        return self.prior * FactorialGaussian(float(np.sum(s.scales)), shift, precision)
-
-    def _sites(self) -> Sequence[FactorialGaussian]:
-        if self.options.sites == "none":
-            return ()
-        s = self.store
-        if self.options.sites == "tied":
-            return (FactorialGaussian(s.scales[0], s.shifts, s.precisions),)
-        return StoredSites(self.factors, s)
+        if self.options.sites == "own":
+            total, count = int(starts[-1]), len(self.factors)
+            return Store(OWN, starts, support, np.zeros(total), np.zeros(total), np.zeros(count), none)
+        d = self.prior.dim
+        return Store(TIED, starts, support, np.zeros(d), np.zeros(d), np.zeros(1), np.maximum(touches, 1.0))
 
 
 class SparsePass(Compiled):

@@ -11,12 +11,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cavity import schedules, schemes
-from cavity._checks import flag, nonnegative_number, number_between, one_of, positive_number, shown, whole_number
+from cavity import schemes
+from cavity._checks import flag, one_of, shown
 from cavity.ep import blocks, driver
 from cavity.ep.dense import DenseWork
 from cavity.ep.factorised import Factorised, Update
-from cavity.ep.options import Negative, Options, SiteMode
+from cavity.ep.options import Negative, Options, SiteMode, make_options
 from cavity.ep.problem import are_linear, check_batches, check_factors, check_problem, check_sites, stacked, untouched
 from cavity.ep.progress import ProgressBar
 from cavity.ep.result import FactorError, Result, warn_of
@@ -292,55 +292,6 @@ def _why_plain(
     return reason
 
 
-def make_options(
-    count: int,
-    *,
-    max_iter: int,
-    tol: float = 1e-3,
-    sites: SiteMode = "own",
-    beta: float | Sequence[float] | Temperature = 1.0,
-    power: float = 1.0,
-    damping: float = 1.0,
-    order: str | Order | ArrayLike = "cyclic",
-    random_state: int = 0,
-    negative: Negative = "keep",
-    safeguards: bool = False,
-) -> Options:
-    """Check the choices of a run over so many factors."""
-    sites = one_of("sites", sites, ("own", "tied", "averaged", "none"))
-    max_iter = whole_number("max_iter", max_iter, least=1)
-    if sites == "none" and max_iter > 1:
-        raise ValueError(
-            f"sites='none' keeps no site to revise, so it allows one loop only, got max_iter={max_iter}; "
-            "use sites='tied' for several loops at the same memory"
-        )
-    visiting = schedules.resolve_order(order, whole_number("random_state", random_state, least=0))
-    visits = visiting.visits(count, 0)
-    if sites == "none" and np.max(np.bincount(visits)) > 1:
-        raise ValueError("sites='none' counts a factor as often as it is visited: order must name each once at most")
-    return Options(
-        max_iter,
-        nonnegative_number("tol", tol),
-        schedules.resolve_beta(beta),
-        positive_number("power", power),
-        number_between("damping", damping, 0.0, 1.0, "(]"),
-        flag("safeguards", safeguards),
-        sites == "none",
-        sites,
-        visiting,
-        one_of("negative", negative, ("floor", "keep", "skip")),
-    )
-
-
-def mode_of(factors: LinearBatches, prior: FactorialGaussian, beta: float) -> Mode:
-    """Find where a run may start; a loss that raises is told as in `fit`."""
-    check_batches(factors, prior)
-    try:
-        return find_mode(factors, prior, beta)
-    except Exception as error:  # of the loss, which is asked for all rows at once
-        raise FactorError(-1, untouched(prior), error) from error
-
-
 def _sites_at_mode(
     start: str | Mode, factors: Sequence[Factor], prior: FactorialGaussian, options: Options
 ) -> BatchSites:
@@ -352,16 +303,17 @@ def _sites_at_mode(
     if not are_linear(factors):
         raise ValueError("start='mode' needs linear factors of one loss; leave start out, or give sites")
     batches, beta = stacked(factors), options.temperature.beta(0)
-    mode = mode_of(batches, prior, beta) if isinstance(start, str) else start
-    if mode.point.shape != (prior.dim,) or mode.slopes.shape != batches.targets.shape:
+    check_batches(batches, prior)
+    if isinstance(start, Mode) and (start.point.shape, start.slopes.shape) != ((prior.dim,), batches.targets.shape):
         raise ValueError(
             f"start must be the mode of these factors, {prior.dim} coordinates and {batches.targets.size} rows, "
-            f"got one of {mode.point.size} and {mode.slopes.size}"
+            f"got one of {start.point.size} and {start.slopes.size}"
         )
     try:
+        mode = start if isinstance(start, Mode) else find_mode(batches, prior, beta)
         return sites_at(batches, prior, mode, beta)
-    except Exception as error:
+    except Exception as error:  # of the loss, which is asked for all rows at once
         raise FactorError(-1, untouched(prior), error) from error
 
 
-__all__ = ["FactorError", "fit"]
+__all__ = ["FactorError", "Watch", "fit", "make_options", "run_checked"]

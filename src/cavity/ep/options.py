@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cavity.schedules import Cyclic, Order, Steps, Temperature
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cavity._checks import flag, nonnegative_number, number_between, one_of, positive_number, whole_number
+from cavity.schedules import Cyclic, Order, Steps, Temperature, resolve_beta, resolve_order
 
 Negative = Literal["floor", "keep", "skip"]
 SiteMode = Literal["own", "tied", "averaged", "none"]
@@ -54,3 +59,43 @@ class Options:
         """Whether the inverse temperature does not change any more after so many loops."""
         now = self.temperature.beta(loops - 1)
         return all(self.temperature.beta(loop) == now for loop in range(loops, self.max_iter))
+
+
+def make_options(
+    count: int,
+    *,
+    max_iter: int,
+    tol: float = 1e-3,
+    sites: SiteMode = "own",
+    beta: float | Sequence[float] | Temperature = 1.0,
+    power: float = 1.0,
+    damping: float = 1.0,
+    order: str | Order | ArrayLike = "cyclic",
+    random_state: int = 0,
+    negative: Negative = "keep",
+    safeguards: bool = False,
+) -> Options:
+    """Check the choices of a run over so many factors."""
+    sites = one_of("sites", sites, ("own", "tied", "averaged", "none"))
+    max_iter = whole_number("max_iter", max_iter, least=1)
+    if sites == "none" and max_iter > 1:
+        raise ValueError(
+            f"sites='none' keeps no site to revise, so it allows one loop only, got max_iter={max_iter}; "
+            "use sites='tied' for several loops at the same memory"
+        )
+    visiting = resolve_order(order, whole_number("random_state", random_state, least=0))
+    visits = visiting.visits(count, 0)
+    if sites == "none" and np.max(np.bincount(visits)) > 1:
+        raise ValueError("sites='none' counts a factor as often as it is visited: order must name each once at most")
+    return Options(
+        max_iter,
+        nonnegative_number("tol", tol),
+        resolve_beta(beta),
+        positive_number("power", power),
+        number_between("damping", damping, 0.0, 1.0, "(]"),
+        flag("safeguards", safeguards),
+        sites == "none",
+        sites,
+        visiting,
+        one_of("negative", negative, ("floor", "keep", "skip")),
+    )

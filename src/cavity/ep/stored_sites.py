@@ -9,7 +9,7 @@ import numpy as np
 
 from cavity.factors import LinearBatches
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.kernels._store import Store
+from cavity.kernels._store import NONE, TIED, Store
 from cavity.mode import BatchSites
 
 
@@ -56,3 +56,26 @@ def fill_store(store: Store, sites: BatchSites) -> None:
         order = np.lexsort((store.support, batch))
     store.shifts[order], store.precisions[order] = sites.shifts, sites.precisions
     store.scales[:] = sites.log_scales
+
+
+def product(store: Store, prior: FactorialGaussian) -> FactorialGaussian:
+    """Give prior times all sites."""
+    s, d = store, prior.dim
+    if s.mode == TIED:
+        count = s.starts.size - 1
+        return prior * FactorialGaussian(count * s.scales[0], s.touches * s.shifts, s.touches * s.precisions)
+    if s.support.size:
+        shift = np.bincount(s.support, weights=s.shifts, minlength=d).astype(np.float64)
+        precision = np.bincount(s.support, weights=s.precisions, minlength=d).astype(np.float64)
+    else:
+        shift, precision = s.shifts.reshape(-1, d).sum(axis=0), s.precisions.reshape(-1, d).sum(axis=0)
+    return prior * FactorialGaussian(float(np.sum(s.scales)), shift, precision)
+
+
+def sites_of(factors: LinearBatches, store: Store) -> Sequence[FactorialGaussian]:
+    """Give the stored sites as values: one per factor, one for all, or none."""
+    if store.mode == NONE:
+        return ()
+    if store.mode == TIED:
+        return (FactorialGaussian(store.scales[0], store.shifts, store.precisions),)
+    return StoredSites(factors, store)

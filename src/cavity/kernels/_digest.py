@@ -156,13 +156,9 @@ class _Reader:
         self._note(_name_of(kind))
         self._take_all((name, member.value) for name, member in kind.__members__.items())
 
-    @_content.register(property)
-    def _(self, member: property) -> None:
-        self._take(member.fget)
-
-    @_content.register(staticmethod | classmethod | MethodType)
+    @_content.register(property | staticmethod | classmethod | MethodType)
     def _(self, member: Any) -> None:
-        self._take(member.__func__)
+        self._take(member.fget if isinstance(member, property) else member.__func__)
 
     @_content.register(Dispatcher)
     def _(self, jitted: Any) -> None:
