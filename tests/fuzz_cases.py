@@ -238,9 +238,9 @@ def options(
 ) -> Any:
     """Draw options of `cavity.fit`, as a dictionary; ``start`` may be a word for sites still to be made."""
 
-    def together(sites: str, loops: int, start: Any, **others: Any) -> dict[str, Any]:
+    def together(sites: str, max_iter: int, start: Any, **others: Any) -> dict[str, Any]:
         single = sites == "none"
-        others |= {"sites": sites, "max_iter": 1 if single else loops, "start": start if sites == "own" else None}
+        others |= {"sites": sites, "max_iter": 1 if single else max_iter, "start": start if sites == "own" else None}
         return others
 
     return st.builds(
@@ -354,7 +354,7 @@ def total_cost(factors: Any, prior: FactorialGaussian, point: Any, beta: float) 
 
 def check_result(result: Result, factors: Any, prior: FactorialGaussian, given: dict[str, Any]) -> None:
     """Finite, proper, whole, and true about itself."""
-    posterior, trace, loops = result.posterior, result.trace, given["loops"]
+    posterior, trace, loops = result.posterior, result.trace, given["max_iter"]
     assert posterior.is_proper
     for values in (result.mean, result.variance, result.std):
         assert np.all(np.isfinite(values))
@@ -384,7 +384,7 @@ def check_status(result: Result, given: dict[str, Any]) -> None:
         assert single
     elif status is Status.MAX_ITER:
         assert not single
-        assert len(trace.changes) == given["loops"]
+        assert len(trace.changes) == given["max_iter"]
         assert given["safeguards"] or not trace.changes[-1] < given["tol"] or len(set(trace.betas)) > 1
     else:
         wanted = {

@@ -238,11 +238,11 @@ def check_minimum(found: Any, factors: Any, prior: Any) -> None:
 
 @cases(100)
 @given(given_boxes=boxes(("none", "none", "nan", "raises")), prior=priors, max_iter=st.integers(1, 4))
-def test_minimum_of_black_boxes(given_boxes, prior, loops):
+def test_minimum_of_black_boxes(given_boxes, prior, max_iter):
     prior = prior.gaussian(given_boxes.dim)
 
     def run():
-        return cavity.minimize(given_boxes.factors(), prior, max_iter=loops)
+        return cavity.minimize(given_boxes.factors(), prior, max_iter=max_iter)
 
     found, error = failure_of(run, NAN_AT_START)
     if error is not None:

@@ -208,7 +208,8 @@ class Compiled:
 
     def result(self, status: Status, ledger: Ledger) -> Result:
         """Give posterior and sites as values."""
-        return Result(self.posterior, sites_of(self.factors, self.store), status, ledger.trace(), self.prior)
+        sites = () if self.options.single_pass else sites_of(self.factors, self.store)
+        return Result(self.posterior, sites, status, ledger.trace(), self.prior)
 
     def _who_raises(self, point: FloatArray) -> int:
         """Index of the first factor that has no cost at a point; -1 if each has one by itself."""

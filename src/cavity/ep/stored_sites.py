@@ -9,7 +9,7 @@ import numpy as np
 
 from cavity.factors import LinearBatches
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.kernels._store import NONE, TIED, Store
+from cavity.kernels._store import TIED, Store
 from cavity.mode import BatchSites
 
 
@@ -73,9 +73,7 @@ def product(store: Store, prior: FactorialGaussian) -> FactorialGaussian:
 
 
 def sites_of(factors: LinearBatches, store: Store) -> Sequence[FactorialGaussian]:
-    """Give the stored sites as values: one per factor, one for all, or none."""
-    if store.mode == NONE:
-        return ()
+    """Give the stored sites as values: one per factor, or one for all."""
     if store.mode == TIED:
         return (FactorialGaussian(store.scales[0], store.shifts, store.precisions),)
     return StoredSites(factors, store)
