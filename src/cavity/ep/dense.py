@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dgemv, dsyrk, dtrsm
+from scipy.linalg.blas import dgemv, dsyrk, dtrmm
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from cavity.ep.knowledge import DenseKnowledge
@@ -30,6 +30,8 @@ FloatArray = NDArray[np.float64]
 _SMALLEST_BLOCK = 50
 # Blocks of a later loop, at most: fewer blocks amortise the factorisation, more of them see newer posteriors.
 _BLOCKS = 16
+# Rows are kept as one dense array between loops up to this size; beyond, each block is gathered when it is visited.
+_KEPT_BYTES = 2**28
 
 
 class DenseWork:
@@ -45,6 +47,7 @@ class DenseWork:
         self.rows, self.prior = rows, prior
         self.start = DenseKnowledge.nothing(rows.shape[1]) if start is None else start
         self.shift, self._block = self.start.shift, (slice(0), np.empty((0, rows.shape[1])))
+        self._inverted = np.empty(0), np.empty(0)
         if not self._factorise(np.asfortranarray(self.start.information)):
             raise ImproperError("prior and what is known before must make a proper posterior")
 
@@ -65,7 +68,7 @@ class DenseWork:
     def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the linear predictors of a part of the rows."""
         A = self._rows_of(part)
-        half = dtrsm(1.0, self.root, A.T, lower=1)  # L^-1 A', its squares sum to the variances
+        half = dtrmm(1.0, self._inverse(), A.T, lower=1)  # L^-1 A', its squares sum to the variances
         variance = np.einsum("ij,ij->i", half.T, half.T)
         self._spread = np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
         return np.asarray(dgemv(1.0, A.T, self.mean, trans=1)), variance
@@ -107,7 +110,7 @@ class DenseWork:
 
     def variance(self) -> FloatArray:
         """Posterior variances of the coefficients."""
-        inverse, _ = dtrtri(self.root, lower=1)
+        inverse = self._inverse()
         return np.asarray(np.einsum("ij,ij->j", inverse, inverse))
 
     def snapshot(self) -> dict[str, Any]:
@@ -119,7 +122,18 @@ class DenseWork:
         self.prior, self.shift = gaussian_of("prior", state), np.array(state["shift"])
         self._factorise(np.asfortranarray(state["information"]))
 
+    def _inverse(self) -> FloatArray:
+        """Inverse of the root: products with it take half the time of solving, and are as exact."""
+        if self._inverted[0] is not self.root:
+            self._inverted = self.root, dtrtri(self.root, lower=1)[0]
+        return self._inverted[1]
+
     def _rows_of(self, part: slice) -> FloatArray:
+        n, d = self.rows.shape
+        if 8 * n * d <= _KEPT_BYTES:
+            if self._block[1].shape[0] != n:
+                self._block = slice(0, n), self.rows.block(slice(0, n))
+            return self._block[1][part]
         if self._block[0] != part:
             self._block = part, self.rows.block(part)
         return self._block[1]
