@@ -39,12 +39,10 @@ __all__ = [
     "schemes",
 ]
 
-_ESTIMATORS = ("EPClassifier", "EPRegressor", "load", "save")
-
 
 def __getattr__(name: str) -> Any:
     # scikit-learn and Numba are loaded when they are first needed: importing cavity stays quick.
-    if name in _ESTIMATORS:
+    if name in ("EPClassifier", "EPRegressor", "load", "save"):
         return getattr(import_module("cavity.estimators"), name)
     if name == "datasets":
         return import_module(f"cavity.{name}")

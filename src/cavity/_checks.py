@@ -13,9 +13,6 @@ from typing import Any, TypeVar
 
 Choice = TypeVar("Choice", bound=str)
 
-_SHORTENED = Repr()
-_SHORTENED.maxstring = _SHORTENED.maxother = _SHORTENED.maxlong = 100  # characters of a value in a message
-
 
 def whole_number(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
     """Check a whole number, 3.0 included, within its limits."""
@@ -90,7 +87,9 @@ def is_number(value: Any) -> bool:
 
 def shown(value: Any) -> str:
     """Write a value for a message: short, and a number without its type."""
-    return _SHORTENED.repr(_plain(value))
+    short = Repr()
+    short.maxstring = short.maxother = short.maxlong = 100  # characters
+    return short.repr(_plain(value))
 
 
 def _plain(value: Any) -> Any:

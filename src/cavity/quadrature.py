@@ -7,6 +7,7 @@ A rule for a cavity with mean :math:`\mu` and deviation :math:`\sigma` has its p
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from typing import Literal, NamedTuple, Protocol
 
@@ -19,9 +20,14 @@ FloatArray = NDArray[np.float64]
 
 __all__ = ["GaussHermite", "MonteCarlo", "Precision3", "Precision5"]
 
-_MAX_NODES = 2_000_000
-# Spreads whose squares, and their inverses, are finite in double precision.
-_SPREADS = (1e-150, 1e150)
+_MAX_NODES = 2_000_000  # of a grid: 16 MB per dimension
+
+
+@cache
+def hermite(order: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights of a Gauss-Hermite rule for the mean under the standard normal density."""
+    x, w = np.polynomial.hermite_e.hermegauss(order)
+    return x, w / np.sum(w)
 
 
 class Star(NamedTuple):
@@ -73,7 +79,8 @@ class Precision3:
 
     def __post_init__(self) -> None:
         known = isinstance(self.spread, str) and self.spread in ("paper", "yu", "julier")
-        if not known and not _SPREADS[0] <= as_float(self.spread) <= _SPREADS[1]:
+        # Squares of these, and their inverses, are finite in double precision.
+        if not known and not 1e-150 <= as_float(self.spread) <= 1e150:
             raise ValueError(f"spread must be 'paper', 'yu', 'julier' or a positive number, got {shown(self.spread)}")
 
     def star(self, dim: int) -> Star:
@@ -122,8 +129,7 @@ class GaussHermite:
                 f"GaussHermite(order={self.order}) needs {self.order}**{dim} nodes in {dim} dimensions, more than "
                 f"{_MAX_NODES}; use Precision5() or MonteCarlo() there, or a lower order"
             )
-        x, w = np.polynomial.hermite_e.hermegauss(self.order)
-        w = w / w.sum()
+        x, w = hermite(self.order)
         nodes = np.array(list(product(x, repeat=dim)))
         weights = np.array(list(product(w, repeat=dim))).prod(axis=1)
         return NodeSet(nodes.reshape(len(weights), dim), weights)

@@ -22,9 +22,9 @@ from cases import (
     standard_prior,
 )
 from cavity import CostFactor, FactorError, FactorialGaussian, Status, Update, schedules, schemes
-from cavity.ep.factorised import FLOOR
 from cavity.ep.result import Refusal
 from cavity.ep.stores import extend
+from cavity.schemes.constants import SITE_FLOOR
 
 EXACT = 1e-9
 FIXED_POINT = 1e-6
@@ -96,7 +96,7 @@ def test_floor_raises_precisions_and_keeps_shift_and_value(name):
     factor, exact = gaussian_cost([1.0, -2.0], [-0.3, -0.1])
     prior = FactorialGaussian.from_moments([0.5, -1.0], [1.0, 2.0])
     result = fit([factor], prior, name, negative="floor", max_iter=1)
-    assert result.sites[0].precision.tolist() == [FLOOR, FLOOR] == [1e-10, 1e-10]
+    assert result.sites[0].precision.tolist() == [SITE_FLOOR, SITE_FLOOR] == [1e-10, 1e-10]
     assert_close(result.sites[0].shift, exact.shift, EXACT)
     assert float(result.sites[0].log_density(prior.mean)) == pytest.approx(
         float(exact.log_density(prior.mean)), abs=EXACT
@@ -107,7 +107,7 @@ def test_floor_raises_precisions_and_keeps_shift_and_value(name):
 def test_floor_leaves_positive_precisions_alone():
     mixed, exact = gaussian_cost([1.0, 0.5], [2.0, -0.4])
     site = fit([mixed], standard_prior(2), negative="floor", max_iter=1).sites[0]
-    assert site.precision == pytest.approx([2.0, FLOOR])
+    assert site.precision == pytest.approx([2.0, SITE_FLOOR])
     assert_close(site.shift, exact.shift, EXACT)
 
 

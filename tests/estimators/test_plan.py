@@ -12,7 +12,8 @@ from scipy import sparse
 from cavity import EPClassifier, EPRegressor
 from cavity.estimators import _plan
 from cavity.estimators._base import ConditionalDeviationsWarning
-from cavity.estimators._plan import WIDEST_COVARIANCE, WIDEST_STREAM, Plan, full_work, plan_stream
+from cavity.estimators._plan import WIDEST_STREAM, Plan, full_work, plan_stream
+from cavity.gaussians.dense import WIDEST_COVARIANCE
 
 OPTIONS = {"prior_variance": 1.0, "max_iter": 20, "tol": 0.1}
 

@@ -1,6 +1,6 @@
 """The five UCI data sets of the paper, shipped with the package and checked on every load."""
 
-from ._encode import SCALES, Design, encode
+from ._encode import Design, encode
 from ._files import DataError
 from ._tables import LOADERS, Dataset
 
@@ -8,9 +8,6 @@ __all__ = ["NAMES", "DataError", "Dataset", "Design", "load", "paper"]
 
 NAMES: tuple[str, ...] = tuple(LOADERS)
 """Names that `load` and `paper` know."""
-
-# The first column of ionosphere is a flag, the second is zero in every row.
-_LEFT_OUT = {"ionosphere": ("Attribute1", "Attribute2")}
 
 
 def load(name: str) -> Dataset:
@@ -84,9 +81,10 @@ def paper(name: str, scale: str = "norm") -> Design:
     >>> design.X.shape, design.names
     ((306, 4), ('age', 'year', 'nodes', 'constant'))
     """
-    _require("scale", scale, SCALES)
+    _require("scale", scale, ("norm", "std", "raw"))
     data = load(name)
-    left_out = _LEFT_OUT.get(name, ())
+    # The first column of ionosphere is a flag, the second is zero in every row.
+    left_out = ("Attribute1", "Attribute2") if name == "ionosphere" else ()
     features = {key: column for key, column in data.features.items() if key not in left_out}
     return encode(features, data.labels, scale)
 

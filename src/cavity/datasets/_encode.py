@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from ._tables import Column
 
-SCALES = ("norm", "std", "raw")
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Design:

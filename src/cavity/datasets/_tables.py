@@ -20,20 +20,6 @@ def _kinds(numbers: str, names: str) -> Kinds:
     return {name: float if name in numbers.split() else str for name in names.split()}
 
 
-_HABERMAN: Kinds = dict.fromkeys(("age", "year", "nodes"), float)
-_IONOSPHERE: Kinds = {f"Attribute{i}": float for i in range(1, 35)}
-_BANK = _kinds(
-    "age balance day duration campaign pdays previous",
-    "age job marital education default balance housing loan contact day month duration campaign pdays previous "
-    "poutcome",
-)
-_CENSUS = _kinds(
-    "age fnlwgt education-num capital-gain capital-loss hours-per-week",
-    "age workclass fnlwgt education education-num marital-status occupation relationship race sex capital-gain "
-    "capital-loss hours-per-week native-country",
-)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
     """One data set as its file states it, rows in file order.
@@ -63,12 +49,14 @@ class Dataset:
 
 def haberman() -> Dataset:
     """Survival of breast cancer surgery; positive: died within five years."""
-    return _dataset("haberman", "Haberman's survival", _HABERMAN, _rows("haberman.data"), positive="2")
+    kinds: Kinds = dict.fromkeys(("age", "year", "nodes"), float)
+    return _dataset("haberman", "Haberman's survival", kinds, _rows("haberman.data"), positive="2")
 
 
 def ionosphere() -> Dataset:
     """Radar returns; positive: a good one, which shows structure in the ionosphere."""
-    return _dataset("ionosphere", "Ionosphere", _IONOSPHERE, _rows("ionosphere.data"), positive="g")
+    kinds: Kinds = {f"Attribute{i}": float for i in range(1, 35)}
+    return _dataset("ionosphere", "Ionosphere", kinds, _rows("ionosphere.data"), positive="g")
 
 
 def breast_cancer() -> Dataset:
@@ -83,12 +71,22 @@ def breast_cancer() -> Dataset:
 def bank() -> Dataset:
     """Telephone marketing of a bank; positive: the client subscribed a deposit."""
     _header, *rows = _rows("bank-full.csv", delimiter=";")
-    return _dataset("bank", "Bank marketing", _BANK, rows, positive="yes")
+    kinds = _kinds(
+        "age balance day duration campaign pdays previous",
+        "age job marital education default balance housing loan contact day month duration campaign pdays previous "
+        "poutcome",
+    )
+    return _dataset("bank", "Bank marketing", kinds, rows, positive="yes")
 
 
 def census() -> Dataset:
     """Income from census data; positive: above 50 000 dollars a year."""
-    return _dataset("census", "Census income", _CENSUS, _rows("adult.data"), positive=" >50K")
+    kinds = _kinds(
+        "age fnlwgt education-num capital-gain capital-loss hours-per-week",
+        "age workclass fnlwgt education education-num marital-status occupation relationship race sex capital-gain "
+        "capital-loss hours-per-week native-country",
+    )
+    return _dataset("census", "Census income", kinds, _rows("adult.data"), positive=" >50K")
 
 
 LOADERS: dict[str, Callable[[], Dataset]] = {

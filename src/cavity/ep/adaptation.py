@@ -31,23 +31,10 @@ FloatArray = NDArray[np.float64]
 
 # Coefficients of typical size that are added: enough to bound the variance, too few to matter beside five columns.
 _ADDED = 0.5
-# Prior variance of the linear predictor of a typical row that a typical variance means: log odds of two standard
-# deviations around two. On the data sets of the paper, standardised, the variance found gives 0.4 to 60.
-_TYPICAL_SPREAD = 5.0
-# Loops averaged with expectation maximisation, and the largest factor by which one loop changes a variance or scale.
-_CAUTIOUS_LOOPS, _LARGEST_FACTOR = 3, 10.0
-# After a revision the posterior follows: the next one waits until a loop changes it by less than this, in standard
-# deviations, or for so many loops.
-_STILL_FOLLOWS, _PATIENCE = 0.2, 4
-# Largest slope of the fixed-point iteration that is believed when its steps are lengthened: twentyfold at most.
-_STEEPEST = 0.95
-# The variance is found when the next step would raise the log evidence by less than this, and change the variance by
-# less than a fifth.
-_NO_GAIN, _CLOSE = 0.005, 0.2
-# Smaller changes of the noise scale's logarithm are none.
-_NO_CHANGE = 1e-4
-# Smallest noise scale that is found, as a share of the targets' spread: where columns can explain any targets, none of
-# it would be left, and with it no digit of a row's cavity.
+# Largest factor by which one loop changes a variance or a scale.
+_LARGEST_FACTOR = 10.0
+# Smallest noise scale that is found, as a share of the targets' standard deviation: where columns can explain any
+# targets, no noise would be left, and with it no digit of a row's cavity.
 LEAST_NOISE = 1e-4
 
 
@@ -82,9 +69,12 @@ class Adaptive:
         if self.free is None or not np.any(self.free) or self._found:
             return prior
         center = prior.shift / prior.precision
-        v, cautious = 1.0 / float(prior.precision[self.free][0]), loop < _CAUTIOUS_LOOPS
+        v, cautious = 1.0 / float(prior.precision[self.free][0]), loop < 3  # far from the fixed point
         self._waited += 1
-        if not cautious and change > _STILL_FOLLOWS and self._waited < _PATIENCE:
+        # After a revision the posterior follows: the next one waits until a loop changes it little, in standard
+        # deviations, or for four loops.
+        little = 0.2
+        if not cautious and change > little and self._waited < 4:
             return prior
         new = revised_variance(v, (mean - center)[self.free], variance[self.free], self.typical, cautious)
         step = float(np.log(new / v))
@@ -92,7 +82,8 @@ class Adaptive:
             known = self._last is not None
             step = self._secant(float(np.log(v)), step)
             gain = 0.25 * abs(new / v - 1.0) * self._determined(variance, v) * abs(step)
-            self._found = known and gain < _NO_GAIN and abs(step) < _CLOSE and change <= _STILL_FOLLOWS
+            # The next step would hardly raise the log evidence, and would change the variance by less than a fifth.
+            self._found = known and gain < 0.005 and abs(step) < 0.2 and change <= little
         if self._found:
             return prior
         self._waited = 0
@@ -118,12 +109,13 @@ class Adaptive:
         """Step of the logarithm, by the secant through the fixed point's steps now and at the last revision.
 
         Where the data say little of the variance, the plain iteration shortens its distance by a few percent per step.
+        A slope is believed up to 0.95, which lengthens a step twentyfold.
         """
         last, self._last = self._last, (here, step)
         if last is None or last[0] == here:
             return step
         slope = 1.0 + (step - last[1]) / (here - last[0])
-        return limited(step / (1.0 - min(max(slope, -1.0), _STEEPEST)))
+        return limited(step / (1.0 - min(max(slope, -1.0), 0.95)))
 
     def loss(self, loss: Loss, targets: FloatArray, weights: FloatArray, sites: RowSites) -> Loss:
         """Loss with the revised scale."""
@@ -135,7 +127,8 @@ class Adaptive:
         if not np.isfinite(found):
             return loss
         new = min(max(found, before / _LARGEST_FACTOR), before * _LARGEST_FACTOR)
-        return loss if abs(np.log(new / before)) < _NO_CHANGE else with_scale(loss, new)
+        unchanged = abs(np.log(new / before)) < 1e-4
+        return loss if unchanged else with_scale(loss, new)
 
 
 def _spread(targets: FloatArray, weights: FloatArray) -> float:
@@ -161,8 +154,12 @@ def limited(step: float) -> float:
     return min(max(step, -most), most)
 
 
-def typical_variance(X: Any, spread: float = _TYPICAL_SPREAD) -> float:
-    """Variance of the coefficients under which the predictor of an average row has this variance."""
+def typical_variance(X: Any, spread: float = 5.0) -> float:
+    """Variance of the coefficients under which the predictor of an average row has the variance ``spread``.
+
+    By default log odds of two standard deviations around two. On the data sets of the paper, standardised, the variance
+    found gives 0.4 to 60.
+    """
     entries = X.data if sparse.issparse(X) else np.asarray(X)
     flat = entries.astype(np.float64, copy=False).ravel()
     size = float(flat @ flat) / max(X.shape[0], 1)

@@ -32,20 +32,6 @@ from cavity.noise import with_scale
 
 FloatArray = NDArray[np.float64]
 
-# How often the step of a block is shortened until the posterior is proper and near, before the block is refused.
-_SHORTENINGS = 8
-# A block may move the predictors of its rows by so many of their standard deviations: beyond, what the rows said of
-# their surroundings has no meaning. With narrow priors losses of straight pieces overshoot without such a bound.
-# The bound shortens a step to this share at most, so that sites which are far too narrow can widen.
-_FARTHEST, _CAUTION, _LEAST_SHARE = 5.0, 0.8, 0.1
-# Largest convergence rate that is believed when the distance still to go is estimated from two changes.
-_SLOWEST_RATE = 0.9
-
-# From this loop on the largest step of all rows is lowered by the first factor after a change larger than an earlier
-# one, down to the last number, and raised by the second otherwise. Convex costs hardly need it; of the others it
-# decides whether they come to rest.
-_PATIENCE, _LOWER, _RAISE, _LEAST_CEILING = 5, 0.8, 1.1, 0.02
-
 
 class Work(Protocol):
     """The posterior while EP works on it: what a backend for full or sparse precision offers."""
@@ -211,7 +197,8 @@ class Blocks:
         self.change = float(max(shift, stretch))
         self._set_ceiling(step.loop)
         # With changes that fall by a constant rate, the sum of those to come; steps below one hide a part of them.
-        rate = min(self.change / before, _SLOWEST_RATE) if before > 0.0 else 0.0
+        # Two changes estimate the rate; it is believed up to 0.9.
+        rate = min(self.change / before, 0.9) if before > 0.0 else 0.0
         average_step = float(np.mean(self.sites.step)) if self.sites.step.size else 1.0
         remaining = self.change * max(1.0, rate / (1.0 - rate)) / (average_step * self.shortest)
         moved = self._look_ahead(step.loop)
@@ -275,10 +262,13 @@ class Blocks:
         return total
 
     def _set_ceiling(self, number: int) -> None:
-        """Take smaller steps with all rows after a loop that changes more than an earlier one did, larger ones else."""
-        if number >= _PATIENCE and self.change > self.options.tol:
-            factor = _LOWER if self.change > self.least_change else _RAISE
-            self.sites.ceiling = min(max(factor * self.sites.ceiling, _LEAST_CEILING), 1.0)
+        """Take smaller steps with all rows after a loop that changes more than an earlier one did, larger ones else.
+
+        Convex costs hardly need it; of the others it decides whether they converge.
+        """
+        if number >= 5 and self.change > self.options.tol:
+            factor = 0.8 if self.change > self.least_change else 1.1
+            self.sites.ceiling = min(max(factor * self.sites.ceiling, 0.02), 1.0)
         if number > 0:
             self.least_change = min(self.least_change, self.change)
 
@@ -307,14 +297,18 @@ class Blocks:
         self._note(ledger, part, revision.improper, Refusal.IMPROPER_CAVITY)
         self._note(ledger, part, revision.nonfinite, Refusal.NONFINITE)
         shortened = 1.0
-        for _ in range(_SHORTENINGS):
-            farthest = _FARTHEST if shortened > _LEAST_SHARE else np.inf
+        # The predictors of a block may move by five of their standard deviations: beyond, what the rows said of their
+        # surroundings has no meaning, and with narrow priors losses of straight pieces overshoot. This bound shortens
+        # a step to a tenth at most, so that sites which are far too narrow can widen.
+        least = 0.1
+        for _ in range(8):
+            farthest = 5.0 if shortened > least else np.inf
             share = self.work.add(part, step * revision.precision, step * revision.shift, farthest)
             if share >= 1.0:
                 sites.accept(revision, step)
                 self.shortest = min(self.shortest, shortened)
                 return
-            factor = max(_CAUTION * share, _LEAST_SHARE) if farthest < np.inf else 0.5
+            factor = max(0.8 * share, least) if farthest < np.inf else 0.5
             step, shortened = factor * step, factor * shortened
             ledger.damp(-1)
         self._note(ledger, part, np.ones(step.size, dtype=bool), Refusal.IMPROPER_POSTERIOR)

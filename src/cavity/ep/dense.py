@@ -25,11 +25,6 @@ from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 FloatArray = NDArray[np.float64]
 
 
-# Smallest blocks, in rows: enough for array operations to pay. With 20, problems converge in fewer loops that take
-# longer; with 400, some of few columns take more loops.
-_SMALLEST_BLOCK = 50
-# Blocks of a later loop, at most: fewer blocks amortise the factorisation, more of them see newer posteriors.
-_BLOCKS = 16
 # Rows are kept as one dense array between loops up to this size; beyond, each block is gathered when it is visited.
 _KEPT_BYTES = 2**28
 
@@ -62,8 +57,10 @@ class DenseWork:
         A block has at least as many rows as there are columns, so that its factorisation costs no more than its sums.
         """
         n, d = self.rows.shape
-        smallest = max(_SMALLEST_BLOCK, d)
-        return doubling_parts(n, smallest) if first else equal_parts(n, max(smallest, -(-n // _BLOCKS)))
+        # 50 rows make array operations pay. With 20, problems converge in fewer loops that take longer; with 400, some
+        # of few columns take more loops. Fewer than 16 blocks amortise factorisations, more see newer posteriors.
+        smallest = max(50, d)
+        return doubling_parts(n, smallest) if first else equal_parts(n, max(smallest, -(-n // 16)))
 
     def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the linear predictors of a part of the rows."""

@@ -21,15 +21,9 @@ from cavity.ep.stores import Sites, is_proper_against, make_store, restrict
 from cavity.factors import Factor
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.schemes._protocol import Scheme
+from cavity.schemes.constants import NEGLIGIBLE, SITE_FLOOR, UPDATE_HALVINGS
 
 FloatArray = NDArray[np.float64]
-
-# The paper's program raises site precisions to this.
-FLOOR = 1e-10
-# A negative precision this small against the cavity's is the rounding error of a second difference.
-NEGLIGIBLE = 1e-10
-# How often the damping is halved before an update is refused.
-HALVINGS = 4
 
 
 class Update(NamedTuple):
@@ -86,8 +80,8 @@ def visit(
 
 
 def floored(site: FactorialGaussian, cavity: FactorialGaussian) -> FactorialGaussian:
-    """Raise precisions to `FLOOR`, keeping the shift and the site's value at the cavity mean."""
-    precision = np.maximum(site.precision, FLOOR)
+    """Raise precisions to `SITE_FLOOR`, keeping the shift and the site's value at the cavity mean."""
+    precision = np.maximum(site.precision, SITE_FLOOR)
     log_scale = site.log_scale + 0.5 * (precision - site.precision) @ cavity.mean**2
     return FactorialGaussian(float(log_scale), site.shift, precision)
 
@@ -205,7 +199,7 @@ class Factorised:
         self, k: int, following: int, own: FactorialGaussian, full: FactorialGaussian, most: float, ledger: Ledger
     ) -> Refusal | None:
         """Make the change, halved as often as posterior and next cavity need; or leave all as it was."""
-        for halving in range(HALVINGS + 1):
+        for halving in range(UPDATE_HALVINGS + 1):
             share = most * 0.5**halving
             trial, change = self.posterior * full**share, own**share
             if not is_proper_against(trial, self.prior):

@@ -25,6 +25,7 @@ from cavity.ep.sparse import SparseWork
 from cavity.factors import Factor, LinearBatches
 from cavity.factors.arranged import Rows
 from cavity.gaussians import analyse
+from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.mode import BatchSites, Mode, find_mode, gaussians, sites_at
 from cavity.schedules import Order, Temperature
@@ -32,10 +33,6 @@ from cavity.schemes._protocol import Scheme
 
 Start = Sequence[FactorialGaussian] | Literal["mode"] | Mode | None
 Covariance = Literal["diagonal", "full", "sparse"]
-
-_DEFAULT_LOOPS = {"diagonal": 20, "full": 100, "sparse": 100}
-# Columns up to which a whole covariance is kept: 200 MB for each copy of the matrix.
-_WIDEST = 5000
 
 
 def fit(
@@ -149,7 +146,7 @@ def fit(
     check_problem(factors, prior)
     one_of("covariance", covariance, ("diagonal", "full", "sparse"))
     if max_iter is None:
-        max_iter = 1 if sites == "none" else _DEFAULT_LOOPS[covariance]
+        max_iter = 1 if sites == "none" else 20 if covariance == "diagonal" else 100
     options = make_options(
         len(factors),
         max_iter=max_iter,
@@ -249,8 +246,8 @@ def _run_blocks(
         raise ValueError(f"covariance={covariance!r} needs linear factors of one loss; leave covariance at 'diagonal'")
     batches = stacked(factors)
     check_batches(batches, prior)
-    if covariance == "full" and batches.dim > _WIDEST:
-        raise ValueError(f"covariance='full' has at most {_WIDEST} columns, got {batches.dim}; try 'sparse'")
+    if covariance == "full" and batches.dim > WIDEST_COVARIANCE:
+        raise ValueError(f"covariance='full' has at most {WIDEST_COVARIANCE} columns, got {batches.dim}; try 'sparse'")
     rows = Rows.arrange(batches.X, np.asarray(batches.targets)[None], batches.weights, intercept=False)
     work: blocks.Work
     if covariance == "full":

@@ -11,22 +11,11 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
-# A loop must change the posterior less than the larger of the two loops before it, by this share times the damping in
-# use; then the damping is multiplied by the second number, otherwise it is halved. Chosen on the study of robustness
-# (docs/robustness.md); with 0.1 a few fits take one loop more.
-_SHRINK_SHARE, _RELAX = 0.05, 1.2
-# Least damping, as a share of the one asked for: what needs less does not converge in any number of loops.
-_LEAST_DAMPING = 1.0 / 16.0
-# How often an improper cavity is tried again with half as much of the site removed.
-_RETRIES = 4
-# Rounding error allowed a cost that is compared with another, as a share.
-_ROUNDING = 1e-9
-
 
 class Guard:
     """Watches changes and costs of the loops. Without a cost it is off, and the damping is that asked for."""
 
-    retries = _RETRIES
+    retries = 4  # of an improper cavity, each with half as much of the site removed
 
     def __init__(self, cost: Callable[[FloatArray], float] | None, damping: float) -> None:
         self.is_on, self.damping, self._asked = cost is not None, damping, damping
@@ -43,7 +32,7 @@ class Guard:
     @property
     def is_worse_than_prior(self) -> bool:
         """Whether the last loop ended at a higher cost than the prior mean."""
-        return self.is_on and not self._last <= self._bound + _ROUNDING * (1.0 + abs(self._bound))
+        return self.is_on and not self._last <= self._bound + 1e-9 * (1.0 + abs(self._bound))
 
     def begin_loop(
         self, beta: float, prior_mean: FloatArray, mean: FloatArray, snapshot: Callable[[], Mapping[str, Any]]
@@ -56,12 +45,18 @@ class Guard:
         self.best = snapshot()
 
     def end_loop(self, change: float, mean: FloatArray, snapshot: Callable[[], Mapping[str, Any]]) -> None:
-        """Choose the damping of the next loop, and keep the state if no loop ended at a lower cost."""
+        """Choose the damping of the next loop, and keep the state if no loop ended at a lower cost.
+
+        A loop must change the posterior less than the larger of the two loops before it, by a share of 0.05 times the
+        damping in use; then the damping grows by 1.2, otherwise it is halved, down to a 16th of the one asked for: what
+        needs less does not converge in any number of loops. Chosen on the study of robustness (docs/robustness.md);
+        with a share of 0.1 a few fits take one loop more.
+        """
         undamped = change / self.relative_damping
-        if undamped <= (1.0 - _SHRINK_SHARE * self.relative_damping) * max(self._changes):
-            self.damping = min(_RELAX * self.damping, self._asked)
+        if undamped <= (1.0 - 0.05 * self.relative_damping) * max(self._changes):
+            self.damping = min(1.2 * self.damping, self._asked)
         else:
-            self.damping = max(0.5 * self.damping, _LEAST_DAMPING * self._asked)
+            self.damping = max(0.5 * self.damping, self._asked / 16.0)
         self._changes = (self._changes[1], undamped)
         self._last = self._cost(mean)
         if self._last < self._lowest:

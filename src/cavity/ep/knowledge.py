@@ -19,11 +19,9 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 from cavity.gaussians import SparseGaussian, SparsePrecision
 from cavity.gaussians.dense import DenseGaussian
-from cavity.gaussians.factorial import FactorialGaussian, ImproperError
+from cavity.gaussians.factorial import LOG_2PI, FactorialGaussian, ImproperError
 
 FloatArray = NDArray[np.float64]
-
-_LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 class Gaussian(Protocol):
@@ -196,4 +194,4 @@ def _moved(along: FloatArray, h: FloatArray, log_scale: float, shift: FloatArray
 
 
 def _log_mass(log_scale: float, mean: FloatArray, right: FloatArray, log_det: float) -> float:
-    return log_scale + 0.5 * (float(mean @ right) + mean.size * _LOG_2PI - log_det)
+    return log_scale + 0.5 * (float(mean @ right) + mean.size * LOG_2PI - log_det)

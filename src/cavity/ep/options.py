@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -14,8 +14,6 @@ from cavity.schedules import Cyclic, Order, Steps, Temperature, resolve_beta, re
 
 Negative = Literal["floor", "keep", "skip"]
 SiteMode = Literal["own", "tied", "averaged", "none"]
-
-_CONSTANT, _CYCLIC = Steps((1.0,)), Cyclic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +44,13 @@ class Options:
 
     max_iter: int = 100
     tol: float = 0.01
-    temperature: Temperature = _CONSTANT
+    temperature: Temperature = field(default=Steps((1.0,)))
     power: float = 1.0
     damping: float = 1.0
     safeguards: bool = False
     single_pass: bool = False
     sites: SiteMode = "own"
-    order: Order = _CYCLIC
+    order: Order = field(default=Cyclic())
     negative: Negative = "keep"
 
     def is_final(self, loops: int) -> bool:

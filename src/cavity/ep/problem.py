@@ -14,10 +14,6 @@ from cavity.factors import Factor, LinearBatches, LinearFactor
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.schemes._protocol import Scheme
 
-_NAN_AT_START = (
-    "factor {} returns NaN at the prior mean; its cost must be a number there, so fix the cost or move the prior"
-)
-
 
 def check_problem(factors: Any, prior: Any) -> None:
     """Refuse what are no factors, or no proper prior."""
@@ -74,7 +70,7 @@ def check_factors(factors: Sequence[Factor], prior: FactorialGaussian, scheme: S
             raise ValueError(f"factor {k} has {factor.dim} coordinates, but the prior has {prior.dim}")
         scheme.check(factor)
         if np.isnan(_cost_at_start(k, factor, prior)):
-            raise ValueError(_NAN_AT_START.format(k))
+            raise _nan_at_start(k)
 
 
 def _cost_at_start(k: int, factor: Factor, prior: FactorialGaussian) -> float:
@@ -109,4 +105,9 @@ def check_batches(factors: LinearBatches, prior: FactorialGaussian) -> None:
         raise
     if np.any(np.isnan(losses)):
         row = np.flatnonzero(np.isnan(losses))[0]
-        raise ValueError(_NAN_AT_START.format(np.searchsorted(factors.cuts, row, side="right") - 1))
+        raise _nan_at_start(int(np.searchsorted(factors.cuts, row, side="right")) - 1)
+
+
+def _nan_at_start(k: int) -> ValueError:
+    need = "its cost must be a number there, so fix the cost or move the prior"
+    return ValueError(f"factor {k} returns NaN at the prior mean; {need}")

@@ -8,8 +8,6 @@ from typing import Self
 
 from cavity.ep.driver import Run
 
-_WIDTH = 40
-
 
 class ProgressBar:
     """Shows how many of ``total`` updates or loops are done, and ends the line when done; silent unless ``visible``."""
@@ -41,8 +39,8 @@ class ProgressBar:
     def show(self, loop: int, done: int) -> None:
         """Show that so many are done in all."""
         self._done = done
-        share = _WIDTH * done // self._total
+        share = 40 * done // self._total
         if self._visible and share != self._shown:
             self._shown = share
-            sys.stderr.write(f"\rloop {loop + 1} [{'#' * share:<{_WIDTH}s}] {done}/{self._total} ")
+            sys.stderr.write(f"\rloop {loop + 1} [{'#' * share:<40s}] {done}/{self._total} ")
             sys.stderr.flush()

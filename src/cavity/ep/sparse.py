@@ -22,10 +22,6 @@ from cavity.gaussians.factorial import FactorialGaussian
 
 FloatArray = NDArray[np.float64]
 
-# Blocks of the first loop start with this share of the rows, and of later loops there are so many: a factorisation
-# costs about the same for any block, so there are few of them.
-_FIRST_SHARE, _LATER_BLOCKS = 64, 2
-
 
 class SparseWork:
     """Working state over all rows at once: one sparse factor, renewed after every block."""
@@ -45,7 +41,8 @@ class SparseWork:
     def parts(self, first: bool) -> list[slice]:
         """Blocks of rows: of doubling size in the first loop, a few large ones afterwards."""
         n = self.rows.shape[0]
-        return doubling_parts(n, max(100, n // _FIRST_SHARE)) if first else equal_parts(n, -(-n // _LATER_BLOCKS))
+        # A factorisation costs about the same for any block, so there are few of them.
+        return doubling_parts(n, max(100, n // 64)) if first else equal_parts(n, -(-n // 2))
 
     def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the linear predictors of a part of the rows."""

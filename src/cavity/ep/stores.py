@@ -10,16 +10,14 @@ from numpy.typing import NDArray
 
 from cavity.ep.options import SiteMode
 from cavity.gaussians.factorial import FactorialGaussian
+from cavity.schemes.constants import PRECISION_ROUNDING
 
 Support = NDArray[np.intp] | None
-
-# A precision this small against the posterior's own is the rounding error of a difference, not a number.
-_ROUNDING = 8.0 * float(np.finfo(float).eps)
 
 
 def is_proper_against(gaussian: FactorialGaussian, posterior: FactorialGaussian) -> bool:
     """Whether a cavity is finite with precisions above the rounding error of their computation."""
-    return gaussian.is_finite and bool(np.all(gaussian.precision > _ROUNDING * np.abs(posterior.precision)))
+    return gaussian.is_finite and bool(np.all(gaussian.precision > PRECISION_ROUNDING * np.abs(posterior.precision)))
 
 
 def restrict(gaussian: FactorialGaussian, support: Support) -> FactorialGaussian:

@@ -24,7 +24,7 @@ from cavity.losses import Loss
 
 FloatArray = NDArray[np.float64]
 
-_NOTHING = np.empty(0)
+# Weights of rows that have none; made once, since rows may come one by one.
 _NO_WEIGHTS = readonly(np.empty(0))
 
 
@@ -75,7 +75,8 @@ class Stream:
         scale, cursor = np.array([posterior.log_scale]), np.ones(1, dtype=np.uint64)
         self._state: Any = State(records, records.view(np.uint64), scale, cursor)
         starts, support = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
-        self._store: Any = Store(NONE, starts, support, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
+        nothing = np.empty(0)
+        self._store: Any = Store(NONE, starts, support, nothing, nothing, nothing, nothing)
         self._sweep = entry(sweep, *kinds(loss))
         self._works: dict[bool, Any] = {}
         self._rooms: dict[bool, tuple[int, int, int]] = {}

@@ -17,8 +17,6 @@ from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
 
-_SCHEMA = "schema.json"
-
 
 def without_compression(content: bytes) -> bytes:
     """Return the archive with every member stored as it is, those of the sparse matrices in it included."""
@@ -49,7 +47,7 @@ def opened(data: bytes) -> Iterator[ZipFile]:
 def check_model_archive(content: bytes) -> None:
     """Check the archive of a model as skops writes it: sizes, arrays, and who refers to which member."""
     with opened(content) as archive:
-        _count_nodes(json.loads(archive.read(_SCHEMA)), {}, {})
+        _count_nodes(json.loads(archive.read("schema.json")), {}, {})
         for name in archive.namelist():
             if name.endswith(".npz"):
                 with opened(archive.read(name)) as matrix:

@@ -20,7 +20,7 @@ from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Gaussian, Kno
 from cavity.ep.result import Ledger, Refusal, Result, Trace
 from cavity.estimators._design import Data, with_intercept
 from cavity.estimators._merging import Mergeable
-from cavity.estimators._parameters import LARGEST_ENTRY, Parameters
+from cavity.estimators._parameters import LARGEST_NUMBER, Parameters
 from cavity.estimators._plan import Plan, plan_fit, plan_stream
 from cavity.estimators._posteriors import OF_STREAMS, TRANSIENT
 from cavity.estimators._runs import Taken, run_blocks, run_products, take_rows
@@ -35,18 +35,8 @@ from cavity.losses import Loss
 
 FloatArray = NDArray[np.float64]
 
+# Types of the entries of X that are kept as they are.
 _KINDS = (np.float64, np.float32)
-# A stream revises the prior variance when it has seen this share more rows than at the last revision.
-_MORE_ROWS = 0.05
-# Share of all rows seen from which on those of one call find the prior variance together with their sites.
-_LARGE_SHARE = 0.2
-# Steps of such a revision, at most, and the change of the variance's logarithm that ends it.
-_MOST_REVISIONS, _SMALL_REVISION = 10, 0.02
-
-_CONDITIONAL = (
-    "deviations are conditional on the other coefficients, and too small where columns are correlated: the posterior "
-    "is a {}; take fewer columns, covariance='full' if you can wait, or say covariance='diagonal' if you want just that"
-)
 
 
 class ConditionalDeviationsWarning(UserWarning):
@@ -167,8 +157,8 @@ class LinearEP(Mergeable):
                 self._keep_taken(take_row(self._loss, x, targets[:, 0], self._knowledge, self._priors, self.posterior_))
             else:
                 rows, free = Rows.arrange(X, targets, weights, p.intercept), None
-                if totals.rows > _LARGE_SHARE * self._totals.rows:
-                    free, self._rows_at_revision = p.free, self._totals.rows  # found with the sites, as in fit
+                if totals.rows > 0.2 * self._totals.rows:  # a large share: found with the sites, as in fit
+                    free, self._rows_at_revision = p.free, self._totals.rows
                 adaptation = Adaptive(free, self._typical_variance(), first and self._finds_scale)
                 self._keep_taken(take_rows(self._loss, rows, self._knowledge, self._priors, adaptation))
             self._follow(p, data)
@@ -220,8 +210,8 @@ class LinearEP(Mergeable):
         return tuple(p.prior(v, *self._prior_units()) for v in variances)
 
     def _follow(self, p: Parameters, data: Data) -> None:
-        """Let the prior follow what is known, whenever the rows seen have grown by a share."""
-        if self._totals.rows < (1.0 + _MORE_ROWS) * self._rows_at_revision:
+        """Let the prior follow what is known, whenever the rows seen have grown by a twentieth."""
+        if self._totals.rows < 1.05 * self._rows_at_revision:
             return
         self._rows_at_revision = self._totals.rows
         typical = self._typical_variance()
@@ -229,14 +219,14 @@ class LinearEP(Mergeable):
             if self._prior_units() != (1.0, 0.0):
                 self._revise(_knowledge=self._known(), _priors=self._stream_priors(p, [typical] * len(self._priors)))
             return
-        for _ in range(_MOST_REVISIONS):
+        for _ in range(10):
             before = [float(prior.variance[p.free][0]) for prior in self._priors]
             found = [
                 revised_variance(v, (q.mean - prior.mean)[p.free], q.variance[p.free], typical, cautious=False)
                 for v, q, prior in zip(before, self.posterior_, self._priors, strict=True)
             ]
             self._revise(_knowledge=self._known(), _priors=self._stream_priors(p, found))
-            if np.max(np.abs(np.log(np.divide(found, before)))) < _SMALL_REVISION:
+            if np.max(np.abs(np.log(np.divide(found, before)))) < 0.02:
                 break
 
     def _note_refusals(self, refused: Counter[Refusal], updates: int) -> None:
@@ -256,7 +246,12 @@ class LinearEP(Mergeable):
             yield
             plan = self.plan_
             if plan.covariance == "diagonal" and plan.chosen and plan is not before.get("plan_"):
-                warnings.warn(_CONDITIONAL.format(plan), ConditionalDeviationsWarning, stacklevel=4)
+                text = (
+                    "deviations are conditional on the other coefficients, and too small where columns are correlated: "
+                    f"the posterior is a {plan}; take fewer columns, covariance='full' if you can wait, or say "
+                    "covariance='diagonal' if you want just that"
+                )
+                warnings.warn(text, ConditionalDeviationsWarning, stacklevel=4)
             if not self.status_.is_success:
                 warnings.warn(f"EP ended with trouble: {self.status_.value}", ConvergenceWarning, stacklevel=4)
         except BaseException:
@@ -276,8 +271,8 @@ class LinearEP(Mergeable):
         checked = validate_data(self, X, accept_sparse="csr", dtype=_KINDS, order="C", **options)
         rows, *y = checked if isinstance(checked, tuple) else (checked,)
         entries = rows.data if sparse.issparse(rows) else rows
-        if entries.size and max(float(np.max(entries)), -float(np.min(entries))) > LARGEST_ENTRY:
-            raise ValueError(f"X must hold numbers of at most {LARGEST_ENTRY:g} in size; scale its columns")
+        if entries.size and max(float(np.max(entries)), -float(np.min(entries))) > LARGEST_NUMBER:
+            raise ValueError(f"X must hold numbers of at most {LARGEST_NUMBER:g} in size; scale its columns")
         rows = canonical(rows) if sparse.issparse(rows) else rows
         return (rows, *y) if y else rows
 
@@ -295,7 +290,7 @@ class LinearEP(Mergeable):
             and X.shape[0] > 0
             and X.shape[1] == self.n_features_in_
             and "feature_names_in_" not in self.__dict__
-            and float(np.max(np.abs(X))) <= LARGEST_ENTRY
+            and float(np.max(np.abs(X))) <= LARGEST_NUMBER
         )
 
 

@@ -22,6 +22,7 @@ from cavity.losses import Loss
 
 FloatArray = NDArray[np.float64]
 
+# Losses that have a name; all are symmetric in the two classes.
 _LOSSES: dict[str, type] = {"logistic": losses.Logistic, "hinge": losses.Hinge, "quasi01": losses.QuasiZeroOne}
 
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight
 
-from cavity.estimators._parameters import LARGEST_WEIGHT
+from cavity.estimators._parameters import LARGEST_NUMBER
 
 
 class Data(NamedTuple):
@@ -41,8 +41,8 @@ def rows_of_weight(X: Any, targets: Any, sample_weight: ArrayLike | None, factor
     weights = factors
     if sample_weight is not None:
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if np.any(weights > LARGEST_WEIGHT):
-            raise ValueError(f"sample_weight must be at most {LARGEST_WEIGHT:g}, got {np.max(weights):g}")
+        if np.any(weights > LARGEST_NUMBER):
+            raise ValueError(f"sample_weight must be at most {LARGEST_NUMBER:g}, got {np.max(weights):g}")
         weights = weights if factors is None else weights * factors
     if weights is None or np.all(weights > 0.0):
         return X, targets, weights

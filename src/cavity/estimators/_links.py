@@ -11,7 +11,7 @@ under the posterior of :math:`z`, not its value at the mean.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,27 +19,9 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 
 from cavity.losses import Loss, offers
+from cavity.quadrature import hermite
 
 FloatArray = NDArray[np.float64]
-
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
-_WEIGHTS = _WEIGHTS / np.sum(_WEIGHTS)
-# Thresholds of the logistic link, in units of its argument: its density is below 1e-10 beyond. Steps of a half give
-# 1e-8 for standard deviations of one and more.
-_THRESHOLDS = np.arange(-24.0, 24.5, 0.5)
-_DENSITY = expit(_THRESHOLDS) * expit(-_THRESHOLDS)
-_DENSITY = _DENSITY / np.sum(_DENSITY)
-# Standard deviation up to which any other link is integrated over the predictor, by equal steps of 0.06 standard
-# deviations; links with kinks gain nothing from rules of high order.
-_NARROW = 0.2
-_STEPS = np.linspace(-6.0, 6.0, 201)
-_SHARES = np.exp(-0.5 * _STEPS**2) / np.sum(np.exp(-0.5 * _STEPS**2))
-# Beyond, over thresholds that are fine around the border of the classes and coarse far out, where slow links rise.
-_EDGES = np.sinh(np.linspace(-12.0, 12.0, 481)) / 10.0
-# Probabilities below this have this logarithm.
-_LEAST_PROBABILITY = 1e-300
-# Rows at a time: with 200 to 480 nodes each, 16 MB of doubles.
-_ROWS_AT_ONCE = 4096
 
 
 def positive_probability(loss: Loss, mean: FloatArray, variance: FloatArray) -> FloatArray:
@@ -50,7 +32,7 @@ def positive_probability(loss: Loss, mean: FloatArray, variance: FloatArray) -> 
 def log_odds(loss: Loss, mean: FloatArray, variance: FloatArray) -> FloatArray:
     """Log odds of the two probabilities, each computed for itself: their logarithms keep their digits."""
     std = np.sqrt(variance)
-    positive, negative = (np.maximum(_probability(loss, mean, std, s), _LEAST_PROBABILITY) for s in (1.0, -1.0))
+    positive, negative = (np.maximum(_probability(loss, mean, std, s), 1e-300) for s in (1.0, -1.0))
     return np.log(positive) - np.log(negative)
 
 
@@ -67,8 +49,9 @@ def _probability(loss: Loss, mean: FloatArray, std: FloatArray, sign: float) -> 
     else:
         m, s, rule = sign * mean, std, partial(_any_link, link)
     out = np.empty_like(m)
-    for i in range(0, m.size, _ROWS_AT_ONCE):
-        part = slice(i, i + _ROWS_AT_ONCE)
+    at_once = 4096  # rows: with 200 to 480 nodes each, 16 MB of doubles
+    for i in range(0, m.size, at_once):
+        part = slice(i, i + at_once)
         out[part] = rule(m[part], s[part])
     return np.clip(out, 0.0, 1.0)  # sums of weights round
 
@@ -80,16 +63,34 @@ def _logistic(m: FloatArray, s: FloatArray) -> FloatArray:
     error falls exponentially for such smooth functions.
     """
     out, narrow = np.empty_like(m), s < 1.0
-    out[narrow] = expit(m[narrow, None] + s[narrow, None] * _NODES) @ _WEIGHTS
-    out[~narrow] = ndtr((m[~narrow, None] - _THRESHOLDS) / s[~narrow, None]) @ _DENSITY
+    (nodes, weights), (thresholds, density) = hermite(32), _logistic_rule()
+    out[narrow] = expit(m[narrow, None] + s[narrow, None] * nodes) @ weights
+    out[~narrow] = ndtr((m[~narrow, None] - thresholds) / s[~narrow, None]) @ density
     return out
 
 
+@cache
+def _logistic_rule() -> tuple[FloatArray, FloatArray]:
+    """Thresholds of the logistic link and their weights.
+
+    Its density is below 1e-10 beyond 24; steps of a half give 1e-8 for standard deviations of one and more.
+    """
+    thresholds = np.arange(-24.0, 24.5, 0.5)
+    density = expit(thresholds) * expit(-thresholds)
+    return thresholds, density / np.sum(density)
+
+
 def _any_link(link: Callable[[FloatArray], FloatArray], m: FloatArray, s: FloatArray) -> FloatArray:
-    """Mean of any link: over z where it is narrow, by parts over fixed thresholds where it is wide."""
-    out, narrow = np.empty_like(m), s < _NARROW
-    out[narrow] = link(m[narrow, None] + s[narrow, None] * _STEPS) @ _SHARES
-    rises = link(_EDGES)
-    above = ndtr((m[~narrow, None] - 0.5 * (_EDGES[1:] + _EDGES[:-1])) / s[~narrow, None])
+    """Mean of any link: over z where it is narrow, by parts over fixed thresholds where it is wide.
+
+    Narrow: by equal steps of 0.06 standard deviations; links with kinks gain nothing from rules of high order. Wide:
+    over thresholds that are fine around the border of the classes and coarse far out, where slow links rise.
+    """
+    out, narrow = np.empty_like(m), s < 0.2
+    steps, edges = np.linspace(-6.0, 6.0, 201), np.sinh(np.linspace(-12.0, 12.0, 481)) / 10.0
+    density = np.exp(-0.5 * steps**2)
+    out[narrow] = link(m[narrow, None] + s[narrow, None] * steps) @ (density / np.sum(density))
+    rises = link(edges)
+    above = ndtr((m[~narrow, None] - 0.5 * (edges[1:] + edges[:-1])) / s[~narrow, None])
     out[~narrow] = rises[0] + above @ np.diff(rises)
     return out

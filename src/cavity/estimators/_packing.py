@@ -17,9 +17,6 @@ from cavity.estimators._totals import Totals
 from cavity.factors import canonical
 from cavity.gaussians.factorial import FactorialGaussian
 
-_NEEDED = ("_priors", "_totals", "_loss", "_intercept", "plan_", "status_", "trace_", "n_iter_")
-_COVARIANCES = {"full": DenseKnowledge, "sparse": SparseKnowledge, "diagonal": DiagonalKnowledge}
-
 
 def packed(model: Any) -> dict[str, Any]:
     """Attributes of a fitted model whose values have types of our own, in plain form."""
@@ -58,14 +55,16 @@ def check_state(model: Any) -> None:
     """Raise `ValueError` unless the parts of a model fit together: shapes, kinds, finite numbers, proper posteriors."""
     if "_knowledge" not in vars(model):
         return
-    missing = [name for name in _NEEDED if name not in vars(model)]
+    needed = ("_priors", "_totals", "_loss", "_intercept", "plan_", "status_", "trace_", "n_iter_")
+    missing = [name for name in needed if name not in vars(model)]
     _need(not missing, f"it has no {', '.join(missing)}")
     features, intercept = vars(model).get("n_features_in_"), vars(model).get("_intercept")
     _need(isinstance(features, int) and features >= 1, f"n_features_in_ is {features!r}")
     _need(isinstance(intercept, bool), f"_intercept is {intercept!r}")
     columns, count = features + int(intercept), len(model._knowledge)
     _need(count >= 1 and len(model._priors) == count, "priors and posteriors differ in number")
-    kind = _COVARIANCES.get(model.plan_.covariance)
+    kinds = {"full": DenseKnowledge, "sparse": SparseKnowledge, "diagonal": DiagonalKnowledge}
+    kind = kinds.get(model.plan_.covariance)
     for known, prior in zip(model._knowledge, model._priors, strict=True):
         _need(isinstance(known, kind or ()), f"the plan says {model.plan_.covariance!r}")
         _need(prior.dim == columns and prior.is_proper, "a prior does not fit the columns")

@@ -13,11 +13,9 @@ from cavity.gaussians.factorial import FactorialGaussian
 
 FloatArray = NDArray[np.float64]
 
-# Largest size of an entry, a target and a weight: their squares, times variances of any reasonable prior, are finite.
-LARGEST_ENTRY, LARGEST_TARGET, LARGEST_WEIGHT = 1e100, 1e150, 1e100
-# Largest prior variance and noise scale; the inverse is the smallest.
-_LARGEST_PARAMETER = 1e100
-_MODERATE = f"positive and finite, from {1.0 / _LARGEST_PARAMETER:g} to {_LARGEST_PARAMETER:g}"
+# Largest size of an entry, a weight and a parameter, and of a target: their squares, times variances of any reasonable
+# prior, are finite. The inverse of the first is the smallest prior variance and noise scale.
+LARGEST_NUMBER, LARGEST_TARGET = 1e100, 1e150
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,11 +43,11 @@ class Parameters:
                 )
         else:
             each = _per_feature("prior_variance", variance, features)
-            if not np.all((each >= 1.0 / _LARGEST_PARAMETER) & (each <= _LARGEST_PARAMETER)):
-                raise ValueError(f"prior_variance must be {_MODERATE}, got {shown(variance)}")
+            if not np.all((each >= 1.0 / LARGEST_NUMBER) & (each <= LARGEST_NUMBER)):
+                raise _not_moderate("prior_variance", variance)
         means = _per_feature("prior_mean", model.prior_mean, features)
-        if not np.all(np.abs(means) <= LARGEST_ENTRY):
-            raise ValueError(f"prior_mean must be finite and at most {LARGEST_ENTRY:g} in size")
+        if not np.all(np.abs(means) <= LARGEST_NUMBER):
+            raise ValueError(f"prior_mean must be finite and at most {LARGEST_NUMBER:g} in size")
         return cls(
             prior_mean=means,
             prior_variance=each,
@@ -94,8 +92,8 @@ class Parameters:
 def moderate_number(name: str, value: Any) -> float:
     """Check a positive number whose square and its inverse are finite."""
     number = as_float(value)
-    if not 1.0 / _LARGEST_PARAMETER <= number <= _LARGEST_PARAMETER:
-        raise ValueError(f"{name} must be {_MODERATE}, got {shown(value)}")
+    if not 1.0 / LARGEST_NUMBER <= number <= LARGEST_NUMBER:
+        raise _not_moderate(name, value)
     return number
 
 
@@ -109,3 +107,8 @@ def _per_feature(name: str, value: Any, features: int | None) -> FloatArray:
         which = "feature" if features is None else f"of {features} features"
         raise ValueError(f"{name} must be a number or one number for each {which}, got {shown(value)}")
     return np.broadcast_to(array, np.shape(array) or (features or 1,)).astype(np.float64)
+
+
+def _not_moderate(name: str, value: Any) -> ValueError:
+    bounds = f"from {1.0 / LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}"
+    return ValueError(f"{name} must be positive and finite, {bounds}, got {shown(value)}")

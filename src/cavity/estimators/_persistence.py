@@ -27,10 +27,9 @@ from cavity import losses
 from cavity._version import __version__
 from cavity.estimators._archive import check_model_archive, opened, without_compression
 
-_FORMAT = 1
+_FORMAT = 1  # of the file; another one is not read
+# Members of the archive.
 _NOTE, _MODEL = "cavity.json", "model.skops"
-# Bytes; a note has about 200.
-_LONGEST_NOTE = 4096
 
 
 def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
@@ -185,8 +184,8 @@ def _checked_content(path: Path) -> tuple[dict[str, Any], bytes]:
     if names != [_NOTE, _MODEL]:
         raise ValueError(f"{path} is a zip archive, but not one written by cavity.save: it has the members {names[:5]}")
     with _blaming(f"{path} is damaged or truncated"), opened(data) as archive:
-        if archive.getinfo(_NOTE).file_size > _LONGEST_NOTE:
-            raise ValueError(f"its note has more than {_LONGEST_NOTE} bytes")
+        if archive.getinfo(_NOTE).file_size > 4096:  # it has about 200
+            raise ValueError("its note has more than 4096 bytes")
         note, content = json.loads(archive.read(_NOTE)), archive.read(_MODEL)
     if not isinstance(note, dict) or note.get("format") != _FORMAT:
         version = note.get("cavity", "unknown") if isinstance(note, dict) else "unknown"

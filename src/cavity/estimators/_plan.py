@@ -9,24 +9,14 @@ from scipy import sparse
 
 from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis, analyse
+from cavity.gaussians.dense import WIDEST_COVARIANCE
 
-# Columns up to which a whole covariance is kept: 200 MB for each copy of the matrix.
-WIDEST_COVARIANCE = 5000
 # Columns up to which `partial_fit` keeps one, whatever the storage: a factorisation then takes a few milliseconds.
 WIDEST_STREAM = 500
 # Loops that a fit is expected to take.
 _EXPECTED_LOOPS = 12
 # Floating-point operations that are bearable: about 1000 columns at 100,000 rows, two to four minutes on one core.
 _BEARABLE = 4e12
-# Columns up to which a sparse precision never pays, and share of a full fit's work up to which it is taken.
-_NARROW, _SPARSE_SHARE = 200, 0.5
-# Share of entries that are not zero up to which dense rows are looked at as sparse ones.
-_SPARSE_ENOUGH = 0.1
-_WORDS = {
-    "full": "full covariance",
-    "sparse": "sparse precision, all correlations exact",
-    "diagonal": "product of Gaussians, deviations conditional on the other coefficients",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +38,12 @@ class Plan:
     chosen: bool = True
 
     def __str__(self) -> str:
-        return f"{_WORDS[self.covariance]}: {self.reason}"
+        words = {
+            "full": "full covariance",
+            "sparse": "sparse precision, all correlations exact",
+            "diagonal": "product of Gaussians, deviations conditional on the other coefficients",
+        }
+        return f"{words[self.covariance]}: {self.reason}"
 
 
 def plan_fit(data: Rows, covariance: str) -> tuple[Plan, Analysis | None]:
@@ -59,10 +54,11 @@ def plan_fit(data: Rows, covariance: str) -> tuple[Plan, Analysis | None]:
     work, size = full_work(rows, columns), f"{rows} rows of {columns} columns"
     full = Plan("full", f"{size} take about {work:.1g} operations")
     bearable = work <= _BEARABLE and columns <= WIDEST_COVARIANCE
-    if covariance == "auto" and bearable and columns <= _NARROW:
+    if covariance == "auto" and bearable and columns <= 200:  # a sparse precision never pays
         return full, None
     entries = data.X.nnz if sparse.issparse(data.X) else int(np.count_nonzero(data.X))
-    few = covariance == "sparse" or entries <= _SPARSE_ENOUGH * data.X.shape[0] * data.X.shape[1]
+    # Dense rows with up to a tenth of entries that are not zero are treated as sparse ones.
+    few = covariance == "sparse" or entries <= 0.1 * data.X.shape[0] * data.X.shape[1]
     analysis = analyse(data.matrix()) if few else None
     if covariance == "sparse":
         if analysis is None or not np.isfinite(analysis.work):
@@ -72,7 +68,8 @@ def plan_fit(data: Rows, covariance: str) -> tuple[Plan, Analysis | None]:
         return Plan(
             "sparse", f"asked for by covariance='sparse', {analysis.fill} numbers in its factor", False
         ), analysis
-    if analysis is not None and _EXPECTED_LOOPS * analysis.work <= (_SPARSE_SHARE * work if bearable else _BEARABLE):
+    # A sparse precision must save half of the work of a full fit.
+    if analysis is not None and _EXPECTED_LOOPS * analysis.work <= (0.5 * work if bearable else _BEARABLE):
         return Plan("sparse", f"{size}, {analysis.fill} numbers in the factor of the precision matrix"), analysis
     if bearable:
         return full, None

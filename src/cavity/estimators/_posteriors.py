@@ -16,9 +16,10 @@ from cavity.ep.knowledge import Gaussian, Knowledge
 from cavity.ep.result import Status
 from cavity.estimators._design import squared, with_intercept
 from cavity.estimators._packing import check_state, packed, unpacked
-from cavity.estimators._plan import WIDEST_COVARIANCE, Plan
+from cavity.estimators._plan import Plan
 from cavity.estimators._table import coefficient_table
 from cavity.estimators._totals import Totals
+from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 

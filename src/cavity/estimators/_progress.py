@@ -8,14 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# Seconds after which a fit counts as long, where nobody said whether to show its progress.
-_LONG = 3.0
-
 
 @contextmanager
 def loop_report(visible: bool | None, max_iter: int, tol: float) -> Iterator[Callable[[int, float], None]]:
     """Give a function that shows loops as they end: always, never, or for None those of long fits in a terminal."""
-    shows, patience = (sys.stderr.isatty(), _LONG) if visible is None else (visible, 0.0)
+    shows, patience = (sys.stderr.isatty(), 3.0) if visible is None else (visible, 0.0)  # seconds
     start, before, shown = time.monotonic(), math.inf, False
 
     def after_loop(loop: int, change: float) -> None:

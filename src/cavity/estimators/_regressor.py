@@ -19,8 +19,6 @@ from cavity.noise import log_normalizer, predictive_quantile, predictive_std
 
 FloatArray = NDArray[np.float64]
 
-_NAMES = ("squared", "absolute", "huber", "quantile", "poisson")
-
 
 class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
     r"""Linear regressor with a posterior: means, standard deviations and correlations of all coefficients.
@@ -211,7 +209,7 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
                 raise ValueError(f"loss must be made for real targets or counts, got {loss!r}")
             given: Loss = loss
             return given
-        if one_of("loss", loss, _NAMES) == "poisson":
+        if one_of("loss", loss, ("squared", "absolute", "huber", "quantile", "poisson")) == "poisson":
             return losses.Poisson()
         unit = self.__dict__.get("y_scale_", 1.0)
         scale = 1.0 if self._finds_scale else moderate_number("scale", self.scale) / unit

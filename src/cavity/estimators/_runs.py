@@ -33,12 +33,6 @@ FloatArray = NDArray[np.float64]
 
 # Rows that share one site of a product of Gaussians.
 BATCH_SIZE = 10
-# Loops over the rows of one call of a stream, at most: chunks of 100 to 1000 rows take 3 to 6. And the change that
-# ends them, in standard deviations.
-_STREAM_LOOPS, _STREAM_TOL = 30, 0.02
-# Fits of a product of Gaussians in search of prior variance and noise scale, at most, and the changes of the
-# logarithms of variance and scale that end the search.
-_MOST_FITS, _SMALL_VARIANCE_CHANGE, _SMALL_SCALE_CHANGE = 8, 0.1, 0.01
 
 
 class Taken(NamedTuple):
@@ -75,7 +69,7 @@ def take_rows(
     adaptation: Adaptive,
 ) -> Taken:
     """Take rows of a stream into what is known: EP within the rows, whose sites are then added up and dropped."""
-    options, outcomes = Options(_STREAM_LOOPS, _STREAM_TOL), []
+    options, outcomes = Options(max_iter=30, tol=0.02), []  # chunks of 100 to 1000 rows take 3 to 6 loops
     for k, (before, prior) in enumerate(zip(known, priors, strict=True)):
         work = DenseWork(rows, prior, before)
         outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=replace(adaptation)))
@@ -115,7 +109,7 @@ def _run_product(
         safeguards=True,
     )
     watch = fitting.Watch(verbose=bool(p.verbose))
-    fits = 1 if adaptation.free is None and not adaptation.scale else _MOST_FITS
+    fits = 1 if adaptation.free is None and not adaptation.scale else 8
     for k in range(fits):
         result = fitting.run_checked(factors, prior, ExactProjection(), options, start, watch)
         if k + 1 == fits:
@@ -124,7 +118,7 @@ def _run_product(
         loss = _revised_loss(factors, result.posterior, adaptation)
         scales = [float(getattr(one, "scale", 1.0)) for one in (loss, factors.loss)]
         variance_change = abs(np.log(revised.precision[0] / prior.precision[0]))
-        if variance_change < _SMALL_VARIANCE_CHANGE and abs(np.log(scales[0] / scales[1])) < _SMALL_SCALE_CHANGE:
+        if variance_change < 0.1 and abs(np.log(scales[0] / scales[1])) < 0.01:
             break
         prior = revised
         factors = LinearBatches.unchecked(loss, factors.X, factors.targets, BATCH_SIZE, factors.weights)

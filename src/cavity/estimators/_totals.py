@@ -12,9 +12,6 @@ from cavity.estimators._design import squared
 
 FloatArray = NDArray[np.float64]
 
-# Bits that `coarse` keeps: a billionth, far above the rounding of sums and far below what matters.
-_COARSE_BITS = 30
-
 
 class Totals(NamedTuple):
     """Weighted sums, with weight w per row: of w, w |x|², w t, w t² and, for counts, w log t!."""
@@ -71,4 +68,5 @@ def coarse(number: float, unit: float | None = None) -> float:
     """
     if unit is None:
         unit = math.ldexp(1.0, math.frexp(number)[1])
-    return unit * math.ldexp(round(math.ldexp(number / unit, _COARSE_BITS)), -_COARSE_BITS)
+    bits = 30  # a billionth: far above the rounding of sums and far below what matters
+    return unit * math.ldexp(round(math.ldexp(number / unit, bits)), -bits)

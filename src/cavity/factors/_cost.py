@@ -14,8 +14,6 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from cavity._checks import flag, one_of, positive_number, shown, whole_number
 from cavity.factors._protocol import Curvature, Derivatives, FloatArray, StarCosts
 
-_EPS = float(np.finfo(float).eps)
-
 
 @dataclass(frozen=True, slots=True)
 class CostFactor:
@@ -152,7 +150,7 @@ class CostFactor:
         return matrix
 
     def _steps(self, point: FloatArray, order: int) -> FloatArray:
-        relative = self.step if self.step is not None else _EPS ** (1.0 / (order + 2))
+        relative = self.step if self.step is not None else float(np.finfo(float).eps) ** (1.0 / (order + 2))
         return np.asarray(relative * np.maximum(1.0, np.abs(point)))
 
     @staticmethod

@@ -20,8 +20,6 @@ from cavity.factors.rows import dense_rows
 FloatArray = NDArray[np.float64]
 _Keys = NDArray[np.uint64]
 
-# Odd multipliers of splitmix64 (Steele, Lea and Flood, 2014), which mix all bits of a 64-bit number.
-_GOLDEN, _MIX_1, _MIX_2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 _ENTRIES_AT_ONCE = 1 << 16  # hashed or compared: a block and its copies stay in the cache
 
 
@@ -86,12 +84,12 @@ def _bits(values: Any) -> _Keys:
 
 
 def _mixed(keys: Any) -> _Keys:
-    """Spread the information of every bit over all bits."""
-    k = np.asarray(keys) * _GOLDEN
+    """Spread the information of every bit over all bits, by splitmix64 (Steele, Lea and Flood, 2014)."""
+    k = np.asarray(keys) * np.uint64(0x9E3779B97F4A7C15)
     k ^= k >> np.uint64(30)
-    k *= _MIX_1
+    k *= np.uint64(0xBF58476D1CE4E5B9)
     k ^= k >> np.uint64(27)
-    k *= _MIX_2
+    k *= np.uint64(0x94D049BB133111EB)
     k ^= k >> np.uint64(31)
     return k
 

@@ -11,8 +11,6 @@ from scipy import sparse
 
 FloatArray = NDArray[np.float64]
 
-_ENTRIES_AT_ONCE = 1_000_000  # summed when looking for NaN
-
 
 def squared(X: Any) -> Any:
     """Entries squared."""
@@ -158,7 +156,7 @@ def _check_range(name: str, numbers: NDArray[Any], end: int) -> None:
 
 def _first_nonfinite(entries: NDArray[Any]) -> int | None:
     """Index along the first axis of the first entry that is not finite; sums first, which need no memory."""
-    length = max(1, _ENTRIES_AT_ONCE // max(1, entries[:1].size))
+    length = max(1, 1_000_000 // max(1, entries[:1].size))
     for start in range(0, len(entries), length):
         block = entries[start : start + length]
         with np.errstate(over="ignore", invalid="ignore"):

@@ -14,16 +14,7 @@ from cavity.gaussians._ordering import CORNER, IntArray, Ordering, dissect, heav
 
 FloatArray = NDArray[np.float64]
 
-# Share of rows with an entry above which a column belongs to the border: few columns do not meet it, and as a dense
-# column it takes less than three times the memory.
-_BORDER_SHARE = 0.25
-_SAMPLED_COLUMNS = 100
-_MAX_ENTRIES = 2e7  # of the matrix: the analysis would take several seconds
-_FULL_SHARE = 0.6  # of entries; where one of two crossed factors can be eliminated it is at most a half
 _ROWS_AT_ONCE = 131_072  # bounds what is computed per row and border column to 1 MB per column
-# Costs in flops of a dense matrix product, for factorisation and variances together:
-# one product of two entries of a row, and per column of the border one entry and one row.
-_PRODUCT_FLOPS, _ENTRY_FLOPS, _ROW_FLOPS = 100.0, 100.0, 150.0
 
 
 class Pattern(NamedTuple):
@@ -98,13 +89,16 @@ def analyse(X: Any, max_work: float = 2e11, max_memory: float = 4e9) -> Analysis
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
-    dense = np.bincount(X.indices, minlength=X.shape[1]) > _BORDER_SHARE * X.shape[0]
+    # The border: few columns do not meet such a column, and as a dense one it takes less than three times the memory.
+    dense = np.bincount(X.indices, minlength=X.shape[1]) > 0.25 * X.shape[0]
     columns, border = np.flatnonzero(~dense), np.flatnonzero(dense)
     inner = X[:, columns] if border.size else X
     counts = np.diff(inner.indptr).astype(np.float64)
     products = 0.5 * float(np.sum(counts * (counts + 1.0)))
-    work = _PRODUCT_FLOPS * products + _ENTRY_FLOPS * inner.nnz * border.size
-    work += X.shape[0] * border.size * (_ROW_FLOPS + 4.0 * border.size) + float(border.size) ** 3
+    # In flops of a dense matrix product, for factorisation and variances together: products of two entries of a row,
+    # and per column of the border entries and rows.
+    work = 100.0 * products + 100.0 * inner.nnz * border.size
+    work += X.shape[0] * border.size * (150.0 + 4.0 * border.size) + float(border.size) ** 3
     memory = 28.0 * products + 16.0 * inner.nnz + 8.0 * X.shape[0] * border.size
     if work > max_work or memory > max_memory or _is_full(inner, max_work):
         return Analysis(0, np.inf, np.inf)
@@ -129,14 +123,18 @@ def pattern_of(matrix: sparse.csc_array, border: NDArray[Any]) -> Pattern:
 
 
 def _is_full(inner: sparse.csr_array, max_work: float) -> bool:
-    """Whether a dense matrix would cost too much and, by a sample of its columns, this one is almost dense or huge."""
+    """Whether a dense matrix would cost too much and, by a sample of its columns, this one is almost dense or huge.
+
+    Almost dense: 0.6 of the entries; where one of two crossed factors can be eliminated it is at most a half. Huge: the
+    analysis would take several seconds.
+    """
     size = inner.shape[1]
     if CORNER * float(size) ** 3 <= max_work:
         return False
-    sample = np.random.default_rng(0).choice(size, _SAMPLED_COLUMNS)
+    sample = np.random.default_rng(0).choice(size, 100)
     met = _pattern_only(inner)
-    mean = (met[:, sample].T.tocsr() @ met).nnz / _SAMPLED_COLUMNS
-    return bool(mean * size > min(_FULL_SHARE * float(size) ** 2, _MAX_ENTRIES))
+    mean = (met[:, sample].T.tocsr() @ met).nnz / sample.size
+    return bool(mean * size > min(0.6 * float(size) ** 2, 2e7))
 
 
 def _pattern_only(rows: sparse.csr_array) -> sparse.csr_array:

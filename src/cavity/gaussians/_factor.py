@@ -20,10 +20,6 @@ from cavity.gaussians._elimination import Elimination, Step
 
 FloatArray = NDArray[np.float64]
 
-_MIRRORED_COLUMNS = 256  # of the corner at once: a square of them fits into the cache
-_ENTRIES_AT_ONCE = 4_000_000  # of dense rows (32 MB)
-_DENSE_SHARE = 0.1  # of entries that are not zero, above which a dense product is faster
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Factor:
@@ -95,8 +91,9 @@ class Factor:
         if not self.root.size:
             return np.zeros((0, 0))
         result: FloatArray = lapack.dpotri(self.root, lower=1)[0].T
-        for start in range(0, result.shape[0], _MIRRORED_COLUMNS):
-            part = slice(start, start + _MIRRORED_COLUMNS)
+        at_once = 256  # columns: a square of them fits into the cache
+        for start in range(0, result.shape[0], at_once):
+            part = slice(start, start + at_once)
             result[part, :start] = result[:start, part].T
             result[part, part] = np.triu(result[part, part]) + np.triu(result[part, part], 1).T
         return result
@@ -166,10 +163,10 @@ def _along(pivots: FloatArray, x: FloatArray) -> FloatArray:
 def _quadratic(rows: sparse.csr_array, matrix: FloatArray) -> FloatArray:
     """Quadratic form of every row, a bounded number of rows at once."""
     result = np.empty(rows.shape[0])
-    size = max(1, _ENTRIES_AT_ONCE // matrix.shape[0])
+    size = max(1, 4_000_000 // matrix.shape[0])  # 32 MB of dense rows
     for start in range(0, result.size, size):
         part = rows[start : start + size]
-        if part.nnz > _DENSE_SHARE * part.shape[0] * part.shape[1]:
+        if part.nnz > 0.1 * part.shape[0] * part.shape[1]:  # a dense product is faster
             dense = part.toarray()
             result[start : start + size] = np.einsum("ij,ij->i", dense @ matrix, dense)
         else:

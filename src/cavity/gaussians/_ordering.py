@@ -20,17 +20,6 @@ STEP = 5e6  # overhead of one set
 CORNER = 1.1  # times the cube of the corner's columns: Cholesky 1/3, inverse 2/3, both below the speed of a product
 DENSE = 3.5  # times the square of the corner's columns: one row of a set that is treated as dense
 
-# A set leaves out columns whose degree is above this multiple of the median, and above this number: they would fill the
-# rest.
-_DEGREE_RATIO, _LOW_DEGREE = 8, 16
-_MAX_ROUNDS = 64  # of the search for a set; one that is not maximal serves as well
-_LEAST_GAIN = 0.01  # share of the cost that a set must save, else the search takes longer than it is worth
-_MAX_PAIRS = 3e7  # whose fill is computed in the search, about 1 s
-_MAX_ENTRIES = 1e7  # of a graph in the search, about 300 MB
-_SAMPLED_COLUMNS = 100  # by which the fill is predicted
-_HOPELESS_WORK = 10.0  # times the greatest work: where the search is given up by extrapolation
-_FULL_SHARE = 0.7  # of entries above which the rest counts as dense
-
 
 class Level(NamedTuple):
     """One independent set, and where its columns meet the columns that remain (by their names)."""
@@ -64,17 +53,19 @@ def dissect(graph: sparse.csr_array, max_work: float) -> Ordering:
         last = _last(degrees[chosen], names.size - int(np.count_nonzero(chosen)))
         if spent + last < best.work:
             best = Ordering((*levels, _level(_rows(graph, chosen), chosen, names)), names[~chosen], spent + last)
-        chosen &= degrees <= max(_LOW_DEGREE, _DEGREE_RATIO * np.median(degrees))
+        chosen &= degrees <= max(16, 8 * np.median(degrees))  # columns of a high degree would fill the rest
         rest = names[~chosen]
         pairs = _pairs(degrees[chosen])
         work = STEP + PAIR * pairs
         gain = _corner(names.size) - _corner(rest.size) - work
-        if gain < _LEAST_GAIN * best.work or pairs > _MAX_PAIRS or spent + work > max_work:
+        # The search would take longer than it is worth; so many pairs take 1 s.
+        if gain < 0.01 * best.work or pairs > 3e7 or spent + work > max_work:
             break
         rows = _rows(graph, chosen)
         levels, spent = (*levels, _level(rows, chosen, names)), spent + work
         best = min(best, Ordering(levels, rest, spent + _corner(rest.size)), key=lambda ordering: ordering.work)
-        enough = min(_FULL_SHARE * float(rest.size) ** 2, _MAX_ENTRIES)
+        # The rest counts as dense, or its graph would take more than 300 MB.
+        enough = min(0.7 * float(rest.size) ** 2, 1e7)
         if _expected(rows) > enough:
             break
         before, names = graph, rest
@@ -90,7 +81,7 @@ def _is_hopeless(before: sparse.csr_array, after: sparse.csr_array, max_work: fl
     if not old < new < 1.0:
         return False
     steps = np.log(1.0 / new) / np.log(new / old)
-    return _corner(after.shape[0] * (after.shape[0] / before.shape[0]) ** steps) > _HOPELESS_WORK * max_work
+    return _corner(after.shape[0] * (after.shape[0] / before.shape[0]) ** steps) > 10.0 * max_work
 
 
 def heavy(counts: IntArray, corner: int) -> NDArray[np.bool_]:
@@ -123,7 +114,7 @@ def _independent(graph: sparse.csr_array, degrees: IntArray) -> NDArray[np.bool_
     chosen = np.zeros(n, dtype=bool)
     open_ = np.ones(n, dtype=bool)
     left, right = np.repeat(np.arange(n, dtype=graph.indices.dtype), degrees + 1), graph.indices
-    for _ in range(_MAX_ROUNDS):
+    for _ in range(64):  # a set that is not maximal serves as well
         first = open_.copy()
         first[left[rank[right] < rank[left]]] = False
         chosen |= first
@@ -154,7 +145,8 @@ def _filled(graph: sparse.csr_array, chosen: NDArray[np.bool_], rows: sparse.csr
 def _expected(rows: sparse.csr_array) -> float:
     """Entries that an elimination fills, by a sample of columns."""
     size = rows.shape[1]
-    if size <= _SAMPLED_COLUMNS:
+    sampled = 100
+    if size <= sampled:
         return 0.0
-    sample = np.random.default_rng(0).choice(size, _SAMPLED_COLUMNS)
-    return float((rows[:, sample].T.tocsr() @ rows).nnz * (size / _SAMPLED_COLUMNS))
+    sample = np.random.default_rng(0).choice(size, sampled)
+    return float((rows[:, sample].T.tocsr() @ rows).nnz * (size / sampled))

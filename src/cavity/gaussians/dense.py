@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
+# Columns up to which a whole covariance is kept: 200 MB per copy of the matrix.
+WIDEST_COVARIANCE = 5000
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DenseGaussian:

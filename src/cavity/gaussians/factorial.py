@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
 
-_LOG_2PI = float(np.log(2.0 * np.pi))
+# Of the normalisation of a Gaussian, per coordinate.
+LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 class ImproperError(ValueError):
@@ -78,7 +79,7 @@ class FactorialGaussian:
             raise ValueError(f"variance must be positive and finite, got {worst}")
         m, v = np.broadcast_arrays(m, v)
         p = 1.0 / v
-        log_scale = log_mass - 0.5 * float(np.sum(m * m * p + np.log(v) + _LOG_2PI))
+        log_scale = log_mass - 0.5 * float(np.sum(m * m * p + np.log(v) + LOG_2PI))
         return cls(log_scale, m * p, p)
 
     @classmethod
@@ -126,7 +127,7 @@ class FactorialGaussian:
         r"""Logarithm of the integral, :math:`s + \tfrac12 \sum_i [r_i^2/p_i + \log(2\pi/p_i)]`."""
         p = _proper_precision(self)
         with np.errstate(over="ignore"):
-            return self.log_scale + 0.5 * float(np.sum(self.shift * (self.shift / p) - np.log(p) + _LOG_2PI))
+            return self.log_scale + 0.5 * float(np.sum(self.shift * (self.shift / p) - np.log(p) + LOG_2PI))
 
     def log_density(self, points: ArrayLike) -> FloatArray:
         r"""Evaluate :math:`\log g` at points of shape ``(..., dim)``; normalise first for a density."""

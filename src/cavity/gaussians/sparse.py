@@ -20,10 +20,10 @@ from scipy.linalg import LinAlgError, lapack
 
 from cavity.gaussians._analysis import AnalysedRows, Analysis, Pattern, pattern_of
 from cavity.gaussians._factor import Factor, eliminate
+from cavity.gaussians.dense import WIDEST_COVARIANCE
 
 FloatArray = NDArray[np.float64]
 
-_WIDEST_COVARIANCE = 5000  # columns up to which a dense covariance matrix is given (200 MB)
 _ENTRIES_AT_ONCE = 10_000_000  # of dense rows (80 MB)
 
 
@@ -249,8 +249,8 @@ class SparseGaussian:
     @property
     def covariance(self) -> FloatArray:
         """Covariance of the normalised density, for up to 5000 coordinates."""
-        if self.dim > _WIDEST_COVARIANCE:
-            need = f"a covariance matrix is given for up to {_WIDEST_COVARIANCE} columns, got {self.dim}"
+        if self.dim > WIDEST_COVARIANCE:
+            need = f"a covariance matrix is given for up to {WIDEST_COVARIANCE} columns, got {self.dim}"
             raise ValueError(f"{need}; use std, predictor_variance(rows) or draws(noise)")
         return self.factor.solve(np.eye(self.dim))
 

@@ -14,14 +14,11 @@ from scipy import sparse
 
 from cavity.factors import check_compressed
 
-# Kernels hold coordinates in 32 bits.
-_MOST_COLUMNS = 2**32 - 1
-
 
 def check_rows(X: Any, targets: NDArray[Any], weights: NDArray[Any], cuts: NDArray[Any], dim: int) -> None:
     """Check rows, dense or CSR, with their targets and weights (or none), cut into batches, against a posterior."""
     rows, columns = X.shape
-    if columns != dim or dim > _MOST_COLUMNS:
+    if columns != dim or dim >= 2**32:  # kernels hold coordinates in 32 bits
         raise ValueError(f"X must have a column for each of the {dim} coordinates of the posterior, got {columns}")
     if targets.shape != (rows,) or weights.shape not in ((0,), (rows,)):
         raise ValueError(f"{rows} rows need as many targets and weights, got {targets.size} and {weights.size}")

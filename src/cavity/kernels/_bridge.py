@@ -23,13 +23,13 @@ from numba.core.caching import IndexDataCacheFile
 from numba.extending import overload_method
 
 from cavity.kernels._digest import digest_of
-from cavity.kernels._tricks import ARE_ON, FASTMATH, OPTIONS, with_quick_numpy
+from cavity.kernels._tricks import ARE_ON, OPTIONS, with_quick_numpy
 from cavity.moments import constants as moments_constants
 from cavity.schemes import constants as schemes_constants
 
 kernel = njit(**OPTIONS)
 # For arithmetic whose order is its point.
-AS_WRITTEN = {**OPTIONS, "fastmath": FASTMATH - {"reassoc"}}
+AS_WRITTEN = {**OPTIONS, "fastmath": OPTIONS["fastmath"] - {"reassoc"}}
 careful = njit(**AS_WRITTEN)
 
 

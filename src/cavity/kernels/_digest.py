@@ -21,11 +21,6 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 from numba.core.registry import cpu_target
 
-_LIBRARIES = {"numba", "numpy", "scipy"}
-_LOOKS_UP_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME"}
-# What NamedTuple writes into a class besides its fields; none of it is compiled.
-_GENERATED = {"_asdict", "_field_defaults", "_make", "_replace"}
-
 
 class UnknownContentError(TypeError):
     """Something whose content has no known digest."""
@@ -145,7 +140,9 @@ class _Reader:
         self._note(_name_of(kind))
         self._take_all(kind.__bases__)
         for name, member in sorted(vars(kind).items()):
-            if name in _GENERATED or (name.startswith("__") and name.endswith("__")):
+            # What NamedTuple writes into a class besides its fields; none of it is compiled.
+            generated = name in ("_asdict", "_field_defaults", "_make", "_replace")
+            if generated or (name.startswith("__") and name.endswith("__")):
                 continue
             self._note(name)
             if type(member).__name__ != "_tuplegetter":
@@ -184,7 +181,7 @@ def _library_of(thing: Any) -> str:
     root = module.partition(".")[0]
     if root in sys.stdlib_module_names and root != "__main__":
         return f"{root} of Python {sys.version}"
-    return f"{root} {sys.modules[root].__version__}" if root in _LIBRARIES else ""
+    return f"{root} {sys.modules[root].__version__}" if root in ("numba", "numpy", "scipy") else ""
 
 
 def _name_of(thing: Any) -> str:
@@ -206,7 +203,8 @@ def _all_names(code: CodeType) -> Iterator[str]:
 
 def _global_names(code: CodeType) -> Iterator[str]:
     for part in _codes(code):
-        yield from (step.argval for step in dis.get_instructions(part) if step.opname in _LOOKS_UP_GLOBAL)
+        steps = (step for step in dis.get_instructions(part) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+        yield from (step.argval for step in steps)
 
 
 def _overloads(function: FunctionType) -> list[FunctionType]:

@@ -14,7 +14,6 @@ from cavity.losses import offers
 
 Four = tuple[float, float, float, float]
 
-_CACHE_LINE = 64  # bytes
 # Rows asked for ahead of their use: the processor itself does not look past a page, nor far enough while it computes.
 # It takes few requests at a time, so that rows are asked for one by one, with work in between.
 ROWS_AHEAD = 12
@@ -31,7 +30,7 @@ def all_ones(weights: Any) -> bool:
 @kernel
 def fetch_row(X: Any, i: int) -> None:
     """Ask for a row, soon to be used, of a C-ordered block."""
-    for e in range(0, X.shape[1], _CACHE_LINE // X.itemsize):
+    for e in range(0, X.shape[1], 64 // X.itemsize):  # bytes of a cache line
         prefetch(X, (i, e))
 
 

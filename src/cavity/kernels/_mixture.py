@@ -13,20 +13,22 @@ from cavity.kernels._functions import exponential
 from cavity.kernels._pieces import Three
 from cavity.moments.constants import LEAST_MASS, PROBIT_SQUARES, PROBIT_WEIGHTS, ROOT_2PI, ROOT_HALF
 
-_INVERSE_ROOT_2PI = 1.0 / ROOT_2PI
-# Degree of the polynomial for Mills' ratio, and the argument that its variable takes to zero: exact to 1e-13.
-_DEGREE, _CENTER = 18, 5.0
+# Argument of Mills' ratio that the variable of its polynomial takes to zero.
+_CENTER = 5.0
 
 
 def _mills_coefficients() -> Any:
-    """Interpolate Mills' ratio times u + center, as a function of t = (u - center) / (u + center); highest first."""
+    """Interpolate Mills' ratio times u + center, as a function of t = (u - center) / (u + center); highest first.
+
+    Degree 18 is exact to 1e-13.
+    """
 
     def scaled(t: Any) -> Any:
         u = _CENTER * (1.0 + t) / (1.0 - t)
         return (u + _CENTER) * 0.5 * ROOT_2PI * erfcx(u * ROOT_HALF)
 
     chebyshev = np.polynomial.chebyshev
-    return np.ascontiguousarray(chebyshev.cheb2poly(chebyshev.chebinterpolate(scaled, _DEGREE))[::-1])
+    return np.ascontiguousarray(chebyshev.cheb2poly(chebyshev.chebinterpolate(scaled, 18))[::-1])
 
 
 _MILLS = _mills_coefficients()
@@ -45,12 +47,13 @@ def sums(a: float, v: float) -> Three:
         u = a * r
         g = PROBIT_WEIGHTS[j] * exponential(-0.5 * u * u)
         t, mills = (a - _CENTER * c) * (c * inverse), 0.0
-        for power in range(_DEGREE + 1):
+        for power in range(_MILLS.size):
             mills = mills * t + _MILLS[power]
         far += g * (square * inverse) * mills
         first += g * r
         second += g * r * (r * r)
-    return _INVERSE_ROOT_2PI * far, _INVERSE_ROOT_2PI * first, _INVERSE_ROOT_2PI * second
+    scale = 1.0 / ROOT_2PI
+    return scale * far, scale * first, scale * second
 
 
 @careful

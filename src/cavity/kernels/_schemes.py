@@ -15,9 +15,6 @@ from cavity.kernels._bridge import kernel, open_method
 from cavity.kernels._functions import exponential
 from cavity.schemes.constants import ARMIJO, HALVINGS, LEAST_SQUARE, LEAST_VARIANCE, ROUNDING
 
-# Residual of conjugate gradients, relative to the first, at which they end: rounding.
-_CG_TOL = 1e-13
-
 
 class QuickLaplace(NamedTuple):
     """Expansion at the cavity mean."""
@@ -252,7 +249,7 @@ def newton_direction(
         first += residual[j] * search[j]
     rho = first
     for _ in range(4 * size + 20):
-        if not rho > _CG_TOL * _CG_TOL * first:
+        if not rho > 1e-13 * 1e-13 * first:  # squares of residuals, that of the last at its rounding error
             break
         rows.predict(search, weights, work.z)
         for i in range(weights.size):

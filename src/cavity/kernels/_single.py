@@ -13,23 +13,20 @@ import numpy as np
 
 from cavity.kernels._bridge import entry, kernel
 from cavity.kernels._four import weighted
-from cavity.kernels._store import ROUNDING
 from cavity.kernels._sweep import (
     ACCEPTED,
     DAMPED,
     FLOOR,
-    FLOOR_AT,
-    HALVINGS,
     IMPROPER_POSTERIOR,
     NEGATIVE,
-    NEGLIGIBLE,
     NONFINITE,
     SKIP,
 )
 from cavity.kernels._tricks import prefetch
+from cavity.schemes.constants import NEGLIGIBLE, PRECISION_ROUNDING, SITE_FLOOR, UPDATE_HALVINGS
 
-# Entries whose coordinates are asked for ahead of their use while rows are read, and coordinates while sites are added.
-ENTRIES_AHEAD, _SITES_AHEAD = np.uint64(64), np.uint64(12)
+# Entries whose coordinates are asked for ahead of their use while rows are read.
+ENTRIES_AHEAD = np.uint64(64)
 ONE = np.uint64(1)  # a signed one would make places signed
 
 
@@ -185,7 +182,7 @@ def add_site(posterior: Any, scratch: Any, size: int, total: float, options: Any
     share, records = options.damping, posterior.records
     improper, negative, finite, log_scale = 0, 0, 0.0, -options.beta * total
     for place in range(size):
-        prefetch(records, (scratch.coordinate[min(place + _SITES_AHEAD, size)], 0))
+        prefetch(records, (scratch.coordinate[min(place + np.uint64(12), size)], 0))
         c = scratch.coordinate[place]
         m, p = records[c, 0], records[c, 1]
         scratch.before[place, 0] = m
@@ -195,7 +192,7 @@ def add_site(posterior: Any, scratch: Any, size: int, total: float, options: Any
         negative += below
         finite += 0.0 * q + 0.0 * (m * p + share * r)
         if not p + share * q >= p:  # only a precision that shrinks needs a look at the prior
-            improper += not p + share * q > ROUNDING * posterior.prior_precision[c]
+            improper += not p + share * q > PRECISION_ROUNDING * posterior.prior_precision[c]
         move(records, c, m, p, share * r, share * q, narrow)
     outcome, halving = ACCEPTED, 0
     if np.isnan(finite + 0.0 * log_scale):
@@ -203,7 +200,7 @@ def add_site(posterior: Any, scratch: Any, size: int, total: float, options: Any
     elif negative and options.negative == SKIP:
         outcome = NEGATIVE
     while outcome == ACCEPTED and (improper or not np.isfinite(posterior.scale[0] + share * log_scale)):
-        if halving == HALVINGS:
+        if halving == UPDATE_HALVINGS:
             outcome = IMPROPER_POSTERIOR
             break
         halving += 1
@@ -228,9 +225,9 @@ def site(scratch: Any, place: int, m: float, p: float, options: Any, narrow: flo
     scale = -options.beta * ((0.5 * curvature * m - slope) * m)
     q = options.beta * curvature
     below = q < -NEGLIGIBLE * p
-    if options.negative == FLOOR and q < FLOOR_AT:
-        scale += 0.5 * (FLOOR_AT - q) * m * m
-        q = FLOOR_AT
+    if options.negative == FLOOR and q < SITE_FLOOR:
+        scale += 0.5 * (SITE_FLOOR - q) * m * m
+        q = SITE_FLOOR
     return options.beta * (curvature * m - slope), q, scale, below
 
 
@@ -241,7 +238,7 @@ def again(posterior: Any, scratch: Any, size: int, options: Any, share: float, n
     for place in range(size):
         c, m, p = scratch.coordinate[place], scratch.before[place, 0], scratch.before[place, 1]
         r, q, _, _ = site(scratch, place, m, p, options, narrow)
-        improper += not p + share * q > ROUNDING * posterior.prior_precision[c]
+        improper += not p + share * q > PRECISION_ROUNDING * posterior.prior_precision[c]
         move(posterior.records, c, m, p, share * r, share * q, narrow)
     return improper
 

@@ -15,12 +15,9 @@ import numpy as np
 from cavity.kernels._bridge import entry, kernel
 from cavity.kernels._moments import tilt
 from cavity.kernels._single import ENTRIES_AHEAD, ONE
-from cavity.kernels._store import ROUNDING
-from cavity.kernels._sweep import ACCEPTED, DAMPED, HALVINGS, IMPROPER_POSTERIOR, NONFINITE
+from cavity.kernels._sweep import ACCEPTED, DAMPED, IMPROPER_POSTERIOR, NONFINITE
 from cavity.kernels._tricks import prefetch
-
-# Smaller variances have a precision that overflows.
-_LEAST_VARIANCE = 1e-300
+from cavity.schemes.constants import PRECISION_ROUNDING, UPDATE_HALVINGS
 
 
 class Moments(NamedTuple):
@@ -145,7 +142,7 @@ def absorb(records: Any, data: Any, first: int, stop: int, gain: float, bend: fl
         s = floor if s < floor else s
         records[j, 0] = mean
         records[j, 1] = s
-        rough += 0.0 * mean + 0.0 * s + (not s > _LEAST_VARIANCE)
+        rough += 0.0 * mean + 0.0 * s + (not s > 1e-300)  # the precision of a smaller variance overflows
     return rough
 
 
@@ -162,13 +159,13 @@ def add_site(moments: Any, notes: Any, size: int, gained: float, damping: float)
     if np.isnan(finite + 0.0 * site_scale):
         put_back(records, notes, size)
         return NONFINITE
-    for halving in range(HALVINGS + 1):
+    for halving in range(UPDATE_HALVINGS + 1):
         improper = 0
         for place in range(size):
             c = notes.coordinate[place]
             before, after = 1.0 / notes.before[place, 1], 1.0 / records[c, 1]
             p = before + share * (after - before)
-            improper += not p > ROUNDING * moments.prior_precision[c]
+            improper += not p > PRECISION_ROUNDING * moments.prior_precision[c]
         if not improper:
             moments.log_mass[0] += share * site_scale + blend(records, notes, size, share)
             return DAMPED if halving else ACCEPTED

@@ -18,9 +18,6 @@ from cavity.kernels._functions import exponential
 from cavity.kernels._tricks import OPTIONS
 from cavity.losses import offers
 
-# Logarithm of the largest running product, inside the range of doubles (709).
-_LARGEST_LOG = 600.0
-
 
 def dense_star(loss: Any, entries: Any, targets: Any, weights: Any, point: Any, steps: Any, work: Any) -> float:
     """Cost at the centre; rises into ``work.up`` and ``work.down``. Chosen by the loss when compiled."""
@@ -94,7 +91,8 @@ def _logistic_star(loss: Any, entries: Any, targets: Any, weights: Any, point: A
     ups[:] = 1.0
     downs[:] = 1.0
     shift[:] = 0.0
-    total, room = 0.0, _LARGEST_LOG
+    largest = 600.0  # logarithm of a running product, inside the range of doubles (709)
+    total, room = 0.0, largest
     for i in range(n):
         row = entries[i]
         fetch_row(entries, i + ROWS_AHEAD)
@@ -106,13 +104,13 @@ def _logistic_star(loss: Any, entries: Any, targets: Any, weights: Any, point: A
         b = loss.sharpness * targets[i]
         a = b * z
         spent = abs(a) + abs(b) * np.sqrt(squares) + 0.7  # bounds the logarithm of what this row multiplies by
-        if weights[i] != 1.0 or not spent < _LARGEST_LOG:
+        if weights[i] != 1.0 or not spent < largest:
             if weights[i] > 0.0:
                 total += _row_star(loss, row, targets[i], weights[i], point, steps, up, down)
             continue
         if spent > room:
             _flush(ups, downs, up, down)
-            room = _LARGEST_LOG
+            room = largest
         room -= spent
         total += loss.value(targets[i], z)
         _multiply(row, steps, b, np.exp(-a), ups, downs, work.buffer)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.kernels._bridge import kernel, open_method
+from cavity.schemes.constants import PRECISION_ROUNDING
 
-# A precision this small against the posterior's own is the rounding error of a difference.
-ROUNDING = 8.0 * float(np.finfo(float).eps)
+# Whose sites are kept: none, one per batch, one for all.
 NONE, OWN, TIED = 0, 1, 2
 
 
@@ -97,7 +97,7 @@ class Store(NamedTuple):
 def cavity_is_proper(record: Any, shift: float, precision: float, power: float) -> bool:
     """Whether what is left of a coordinate's posterior exceeds its own rounding error."""
     left = record[1] - power * precision
-    return np.isfinite(record[0] - power * shift) and left > ROUNDING * abs(record[1])
+    return np.isfinite(record[0] - power * shift) and left > PRECISION_ROUNDING * abs(record[1])
 
 
 open_method("load", 3)

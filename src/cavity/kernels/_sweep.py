@@ -8,10 +8,7 @@ import numpy as np
 
 from cavity.kernels._bridge import kernel, open_method
 from cavity.kernels._rows import DenseRows, SparseRows
-from cavity.kernels._store import ROUNDING
-
-# How often the damping of an update is halved before it is refused; as in the plain engine, like the next two.
-HALVINGS = 4
+from cavity.schemes.constants import NEGLIGIBLE, PRECISION_ROUNDING, SITE_FLOOR, UPDATE_HALVINGS
 
 # Outcomes of a visit; positive ones are refusals.
 ACCEPTED, DAMPED = 0, -1
@@ -19,10 +16,6 @@ IMPROPER_CAVITY, NONFINITE, NEGATIVE, IMPROPER_POSTERIOR = 1, 2, 3, 4
 
 # Policies on negative precisions.
 KEEP, FLOOR, SKIP = 0, 1, 2
-# The paper's program raises site precisions to this.
-FLOOR_AT = 1e-10
-# A negative precision this small against the cavity's is the rounding error of a second difference.
-NEGLIGIBLE = 1e-10
 
 
 class Options(NamedTuple):
@@ -152,7 +145,7 @@ def form_cavity(size: int, power: float, records: Any, work: Any) -> bool:
         work.site_precision[j] *= touch
         p = work.post_precision[j] - power * work.site_precision[j]
         r = work.post_shift[j] - power * work.site_shift[j]
-        improper += not p > ROUNDING * abs(work.post_precision[j])
+        improper += not p > PRECISION_ROUNDING * abs(work.post_precision[j])
         finite += 0.0 * p + 0.0 * r
         work.precision[j] = p
         work.mean[j] = r / p
@@ -178,9 +171,9 @@ def propose(size: int, options: Any, power: float, log_scale: float, old_scale: 
     if options.negative == FLOOR:
         for j in range(size):
             p = work.fit_precision[j] + work.site_precision[j]
-            if work.touched[j] and p < FLOOR_AT:
-                log_scale += 0.5 * (FLOOR_AT - p) * work.mean[j] * work.mean[j]
-                work.fit_precision[j] = FLOOR_AT - work.site_precision[j]
+            if work.touched[j] and p < SITE_FLOOR:
+                log_scale += 0.5 * (SITE_FLOOR - p) * work.mean[j] * work.mean[j]
+                work.fit_precision[j] = SITE_FLOOR - work.site_precision[j]
     work.change_scale[0] = log_scale - old_scale
     return ACCEPTED
 
@@ -192,12 +185,12 @@ def accept(
     """Make the change, halved as often as posterior and next cavity need; or leave all as it was."""
     k, following = visit
     records, share, change = state.records, most * options.damping, work.change_scale[0]
-    for halving in range(HALVINGS + 1):
+    for halving in range(UPDATE_HALVINGS + 1):
         improper, finite = 0, 0.0 * (state.scale[0] + share * change)
         for j in range(size):
             p = work.post_precision[j] + share * work.fit_precision[j]
             r = work.post_shift[j] + share * work.fit_shift[j]
-            improper += not p > ROUNDING * work.prior_precision[j]
+            improper += not p > PRECISION_ROUNDING * work.prior_precision[j]
             finite += 0.0 * p + 0.0 * r
         if not improper and not np.isnan(finite):
             for j in range(size):

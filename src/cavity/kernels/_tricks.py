@@ -17,14 +17,14 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+# A setting for tests and measurements: "off" gives kernels without prefetching and private options of Numba.
 ARE_ON = os.environ.get("CAVITY_TRICKS", "on") != "off"
-# Reassociation and contraction only: NaN and infinity keep their meaning.
-FASTMATH = {"reassoc", "contract"}
 
 
 def _options() -> dict[str, Any]:
     """Options of all kernels. They allocate nothing, so that references need not be counted, where Numba allows."""
-    options: dict[str, Any] = {"fastmath": FASTMATH, "error_model": "numpy"}
+    # Reassociation and contraction only: NaN and infinity keep their meaning.
+    options: dict[str, Any] = {"fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
     try:
         njit(_nrt=False, **options)(_options)
     except KeyError:  # a private option of Numba, which a version may lack

@@ -16,12 +16,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from cavity.losses import Loss, offers
+from cavity.quadrature import hermite
 
 FloatArray = NDArray[np.float64]
 Derived = tuple[FloatArray, FloatArray, FloatArray]
-
-_NODES = 32  # of Gauss-Hermite quadrature for losses of unknown kinks; each costs one loss per row
-_CONTINUITY_TOL = 1e-9  # gap of two pieces where they meet, as a share of the largest offset: rounding
 
 
 class Curve(Protocol):
@@ -98,8 +96,8 @@ def smoothed(loss: Loss, targets: FloatArray, width: FloatArray) -> Curve:
     pieces = [[np.broadcast_to(np.asarray(a, dtype=np.float64), targets.shape) for a in p] for p in offered(targets)]
     ends, slopes, offsets = (np.array(part) for part in zip(*pieces, strict=True))
     gaps = np.diff(offsets, axis=0) + np.diff(slopes, axis=0) * ends[:-1]
-    # Not continuous, or with ends that are not finite:
-    if not np.all(np.abs(gaps) <= _CONTINUITY_TOL * (1.0 + np.max(np.abs(offsets)))):
+    # Not continuous up to rounding, or with ends that are not finite:
+    if not np.all(np.abs(gaps) <= 1e-9 * (1.0 + np.max(np.abs(offsets)))):
         return SmoothValues(loss, targets, width)
     return SmoothKinks(offsets[0], slopes[0], ends[:-1], np.diff(slopes, axis=0), width)
 
@@ -107,5 +105,5 @@ def smoothed(loss: Loss, targets: FloatArray, width: FloatArray) -> Curve:
 @cache
 def _hermite() -> tuple[FloatArray, FloatArray]:
     """Nodes, and their weights times one and the next two polynomials."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-    return nodes, np.stack([np.ones_like(nodes), nodes, nodes**2 - 1.0]) * (weights / np.sum(weights))
+    nodes, weights = hermite(32)  # each costs one loss per row
+    return nodes, np.stack([np.ones_like(nodes), nodes, nodes**2 - 1.0]) * weights

@@ -25,12 +25,8 @@ FloatArray = NDArray[np.float64]
 # Columns up to which the Hessian is factorised; above, its diagonal is, and conjugate gradients do the rest. Rows that
 # are summed at once: a block and its products stay within the caches.
 _WIDEST_HESSIAN, _ROWS_AT_ONCE = 1000, 512
-# Added to the unit diagonal before it is factorised: more than rounding takes from it, less than any step notices.
-_RIDGE = 1e-10
-# Steps of the trust region in the same coordinates, and how often the coordinates are chosen.
-_STEPS, _ROUNDS = 10, 20
-# Rounding of a sum over many rows, as a share of it: smaller gains are not measurable.
-_ROUNDING = 1e-14
+# Steps of the trust region in the same coordinates, before they are chosen again.
+_STEPS = 10
 
 
 class Root(NamedTuple):
@@ -99,7 +95,8 @@ class Problem:
         scale = np.sqrt(np.diag(matrix))
         scaled = matrix / np.outer(scale, scale)
         try:
-            return Root(scale, cholesky(scaled + _RIDGE * np.eye(scale.size), lower=True))
+            # Added to the unit diagonal: more than rounding takes from it, less than any step notices.
+            return Root(scale, cholesky(scaled + 1e-10 * np.eye(scale.size), lower=True))
         except (LinAlgError, ValueError):  # not finite
             return Root(scale, None)
 
@@ -135,12 +132,13 @@ def descend(problem: Problem, curve: Curve, point: FloatArray, tol: float, root:
     ``root`` is that of a similar problem, to begin with: a curve that is straight at the start has no Hessian there.
     """
     state, evaluations, radius, is_own = state_at(problem, curve, point), 1, np.inf, root is None
-    for step in range(_ROUNDS + 1):
+    rounds, rounding = 20, 1e-14  # rounding of a sum over many rows, as a share: smaller gains are not measurable
+    for step in range(rounds + 1):
         metric = problem.root(state.curvature) if is_own or root is None else root
         left = float(np.linalg.norm(metric.gradient(problem.gradient(state))))
-        enough = max(tol, np.sqrt(_ROUNDING * abs(state.cost)))
+        enough = max(tol, np.sqrt(rounding * abs(state.cost)))
         converged, radius = is_own and left <= enough, min(max(1.0, left), radius)
-        if converged or step == _ROUNDS or radius < _ROUNDING or not np.isfinite(left + state.cost):
+        if converged or step == rounds or radius < rounding or not np.isfinite(left + state.cost):
             break
         found, asked = _round(problem, curve, state, metric, radius, 0.3 * enough)
         evaluations, is_own = evaluations + asked, True

@@ -17,13 +17,6 @@ from cavity.mode._descent import Descent, Problem, State, descend, state_at
 
 FloatArray = NDArray[np.float64]
 
-# The search for the posterior's widths: most stages, and the mean ratio of widths from stage to stage that ends it. The
-# distance to the fixed point halves per stage, in logarithms: 12 stages come from 1e300 to 1.2.
-_MAX_STAGES, _WIDTH_RATIO = 12, 1.2
-_STAGE_TOL = 0.1  # Newton decrement of a stage before the last, in standard deviations of the posterior
-_LEAST_WIDTH = 1e-9  # as a share of the largest: rows of zeros have none
-_NARROWING = 0.5  # of the widths per stage of `anneal`: slow enough for the minimum to follow
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mode:
@@ -125,7 +118,7 @@ def anneal(factors: LinearBatches, prior: FactorialGaussian, accuracy: float = 1
     yield Stage(mode.point, mode.cost, problem.diagonal(mode.curvatures), 1.0, mode.evaluations)
     lowest, point, beta, widths, root = mode.cost, mode.point, 1.0, mode.widths, None
     while np.any(widths > 0.0):
-        widths, beta = _NARROWING * widths, beta / _NARROWING**2
+        widths, beta = 0.5 * widths, beta / 0.25  # slow enough for the minimum to follow
         with np.errstate(all="ignore"):
             curve = smoothed(factors.loss, factors.targets, widths)
             found = descend(problem, curve, point, float(np.sqrt(2.0 * accuracy * abs(lowest))), root)
@@ -135,14 +128,18 @@ def anneal(factors: LinearBatches, prior: FactorialGaussian, accuracy: float = 1
 
 
 def _smoothed_mode(problem: Problem, factors: LinearBatches, tol: float) -> Mode:
-    """Smooth by the prior's widths, then by those of the posterior found, until they agree; then to the end."""
+    """Smooth by the prior's widths, then by those of the posterior found, until they agree; then to the end.
+
+    The distance to the fixed point halves per stage, in logarithms: 12 stages come from 1e300 to a ratio of 1.2. A
+    stage before the last ends at a Newton decrement of 0.1 standard deviations of the posterior.
+    """
     loss, targets, point, evaluations = factors.loss, factors.targets, problem.mean, 2
     widths, root = _positive(problem.root(np.zeros(targets.size)).spread(problem.X)), None
-    for _ in range(_MAX_STAGES):
-        found = descend(problem, smoothed(loss, targets, widths), point, _STAGE_TOL, root)
+    for _ in range(12):
+        found = descend(problem, smoothed(loss, targets, widths), point, 0.1, root)
         point, root, evaluations = found.state.point, found.root, evaluations + found.evaluations
         before, widths = widths, _positive(root.spread(problem.X))
-        if np.mean(np.abs(np.log(widths / before))) <= np.log(_WIDTH_RATIO):
+        if np.mean(np.abs(np.log(widths / before))) <= np.log(1.2):
             break
     curve = smoothed(loss, targets, widths)
     found = descend(problem, curve, point, tol)
@@ -162,6 +159,6 @@ def _plain_cost(problem: Problem, factors: LinearBatches, point: FloatArray) -> 
 
 
 def _positive(widths: FloatArray) -> FloatArray:
-    """Give rows without a width a small one."""
+    """Give rows without a width, those of zeros, a small one."""
     largest = float(np.max(widths))
-    return np.maximum(widths, _LEAST_WIDTH * largest if largest > 0.0 else 1.0)
+    return np.maximum(widths, 1e-9 * largest if largest > 0.0 else 1.0)

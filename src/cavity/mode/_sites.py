@@ -14,9 +14,6 @@ from cavity.mode._find import Mode
 
 FloatArray = NDArray[np.float64]
 
-# Largest precision of a site, relative to all others of its column: more would leave only rounding of the cavity.
-_MAX_RATIO = 1e12
-
 
 class BatchSites(NamedTuple):
     """One site per batch, in natural form.
@@ -113,4 +110,5 @@ def _limited(cells: _Cells, precisions: FloatArray, prior: FactorialGaussian) ->
     most = np.zeros(cells.dim)
     np.maximum.at(most, cells.column, precisions)
     others = prior.precision + cells.by_column(np.where(precisions < most[cells.column], precisions, 0.0))
-    return np.asarray(np.minimum(precisions, (_MAX_RATIO * others)[cells.column]))
+    # Above this ratio only rounding of the cavity is left.
+    return np.asarray(np.minimum(precisions, (1e12 * others)[cells.column]))

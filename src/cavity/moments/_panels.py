@@ -21,6 +21,7 @@ from cavity.moments.constants import (
     SEARCH_STEPS,
 )
 
+# Of every panel; the weights of 1, t and t² are computed once.
 _RULE = Rule.of(PANEL_NODES, PANEL_WEIGHTS)
 
 

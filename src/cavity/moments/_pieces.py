@@ -25,8 +25,8 @@ from cavity.moments.constants import (
     TAIL_TERMS,
 )
 
+# Weights of 1, t and t² at the nodes.
 _POLYNOMIALS = NARROW_WEIGHTS * NARROW_NODES ** np.arange(3)[:, None]
-_NODES = NARROW_NODES[:, None]
 
 
 class _Part(NamedTuple):
@@ -189,8 +189,8 @@ def narrow_part(line: _Line) -> _Part:
     """Take a piece over which the product is as good as polynomial, by nodes about its middle."""
     half = 0.5 * line.length
     middle, sums = line.left + line.lean + half, np.empty((3, half.size))
-    for some in slices(half.size, _NODES.size):
-        t = _NODES * half[some]
+    for some in slices(half.size, NARROW_NODES.size):
+        t = NARROW_NODES[:, None] * half[some]
         f = -t * (middle[some] + 0.5 * t)
         np.exp(f, out=f)
         np.matmul(_POLYNOMIALS, f, out=sums[:, some])

@@ -10,10 +10,6 @@ from cavity.moments._logistic import by_logistic
 from cavity.moments._panels import by_panels
 from cavity.moments._pieces import by_pieces
 from cavity.moments._values import FloatArray, Rows, Tilts, put
-from cavity.moments.constants import HERMITE_ORDER
-
-# Rows computed at once: what they need in between stays within the caches.
-_AT_ONCE = 2048
 
 
 def tilts(
@@ -22,7 +18,7 @@ def tilts(
     mean: FloatArray,
     variance: FloatArray,
     power: FloatArray | float = 1.0,
-    order: int = HERMITE_ORDER,
+    order: int = 8,
 ) -> Tilts:
     r"""Compute, for every row, log mass, shift and ratio of :math:`N(z; m, v)\, e^{-\beta \ell(y, z)}`.
 
@@ -54,11 +50,12 @@ def tilts(
     n = mean.size
     rows = Rows(y, mean, variance, np.broadcast_to(np.asarray(power, dtype=np.float64), (n,)))
     with np.errstate(all="ignore"):
-        if 0 < n <= _AT_ONCE:
+        at_once = 2048  # rows: what they need in between stays within the caches
+        if 0 < n <= at_once:
             return _checked(loss, rows, order)
         result = Tilts(np.empty(n), np.empty(n), np.empty(n))
-        for start in range(0, n, _AT_ONCE):
-            some = slice(start, start + _AT_ONCE)
+        for start in range(0, n, at_once):
+            some = slice(start, start + at_once)
             put(result, some, _checked(loss, rows.at(some), order))
     return result
 

@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 
-# So many numbers, nodes times rows, are computed at once: they stay within the caches, and memory is bounded.
-_AT_ONCE = 8192
-
 
 class Tilts(NamedTuple):
     """What the factors of rows do to their Gaussians; arrays of shape ``(n,)``.
@@ -48,5 +45,5 @@ def put(tilts: Tilts, chosen: Any, values: Tilts) -> None:
 
 def slices(n: int, nodes: int) -> Iterator[slice]:
     """Cut ``n`` rows of so many nodes each into parts to be computed at once."""
-    step = max(1, _AT_ONCE // nodes)
+    step = max(1, 8192 // nodes)  # so many numbers stay within the caches, and memory is bounded
     return (slice(start, start + step) for start in range(0, n, step))

@@ -17,10 +17,9 @@ FAR_TAIL, TAIL_TERMS = 4.5, 20
 NARROW_PIECE = 2.0
 NARROW_NODES, NARROW_WEIGHTS = np.polynomial.legendre.leggauss(10)
 
-# Nodes of the first Gauss-Hermite rule, how often they are doubled, and the share of mass, variance and standard
+# How often the nodes of the first Gauss-Hermite rule are doubled, and the share of mass, variance and standard
 # deviation to which two rules must agree: below the promised 1e-6, above the rounding of sums.
-HERMITE_ORDER, DOUBLINGS = 8, 2
-AGREEMENT = 1e-7
+DOUBLINGS, AGREEMENT = 2, 1e-7
 # The search for the peak ends where a Newton step would gain less than this of the logarithm: a rule about any point
 # so near is as good.
 PEAK_GAIN, NEWTON_STEPS = 0.0025, 100

@@ -14,20 +14,12 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import erf, erfcx, gammaincc, gammaln, ndtr, ndtri, owens_t
 
+from cavity.quadrature import hermite
+
 FloatArray = NDArray[np.float64]
 
-# Steps to a quantile, at most: bisection alone comes from a probability of 1e-6, a thousand standard deviations away,
-# to rounding. And the last step, in standard deviations.
-_MOST_STEPS, _LAST_STEP = 64, 1e-10
 # A latent variable is never narrower than this share of the noise; what that adds is rounding.
 _NARROWEST = 1e-8
-# Standard deviations beyond which a normal density is zero in double precision.
-_ZERO_DENSITY = 40.0
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
-_WEIGHTS = _WEIGHTS / np.sum(_WEIGHTS)
-_GRID = np.linspace(0.0, 1.0, 161)
-# Rows of counts at a time: with 161 nodes each, 5 MB of doubles.
-_ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +162,8 @@ class Counts:
 
     def quantile(self, mean: FloatArray, variance: FloatArray, q: FloatArray) -> FloatArray:
         m, s, p = np.ravel(mean), np.sqrt(np.ravel(variance)), np.ravel(q)
-        blocks = [slice(i, i + _ROWS_AT_ONCE) for i in range(0, m.size, _ROWS_AT_ONCE)]
+        at_once = 4096  # rows: with 161 nodes each, 5 MB of doubles
+        blocks = [slice(i, i + at_once) for i in range(0, m.size, at_once)]
         parts = [_quantile_of_counts(m[b], s[b], p[b]) for b in blocks]
         return np.reshape(np.concatenate(parts) if parts else m, np.shape(mean))
 
@@ -192,9 +185,9 @@ def _mean_curbed(mean: FloatArray, std: FloatArray, c: float) -> FloatArray:
 
 
 def _standardised(distance: FloatArray, std: FloatArray) -> FloatArray:
-    """Distance in standard deviations, which may be zero, as far as it matters."""
+    """Distance in standard deviations, which may be zero, as far as it matters: a density is zero at 40."""
     with np.errstate(over="ignore"):
-        return np.clip(distance / np.maximum(std, np.finfo(np.float64).tiny), -_ZERO_DENSITY, _ZERO_DENSITY)
+        return np.clip(distance / np.maximum(std, np.finfo(np.float64).tiny), -40.0, 40.0)
 
 
 def _density(t: FloatArray) -> FloatArray:
@@ -215,16 +208,17 @@ def _invert(
     """Find where a distribution function of this mean and standard deviation is p.
 
     Newton's method within Cantelli's bounds of a quantile, which narrow, and bisection where it would leave them.
+    Bisection alone comes from a probability of 1e-6, a thousand standard deviations away, to rounding in 64 steps.
     """
     low, high = center - std * np.sqrt((1.0 - p) / p), center + std * np.sqrt(p / (1.0 - p))
     r = np.full_like(std, center)
-    for _ in range(_MOST_STEPS):
+    for _ in range(64):
         value, density = below(r)
         low, high = np.where(value < p, r, low), np.where(value < p, high, r)
         with np.errstate(all="ignore"):
             newton = r - (value - p) / density
         before, r = r, np.where((newton >= low) & (newton <= high), newton, 0.5 * (low + high))
-        if np.max(np.abs(r - before) / std, initial=0.0) < _LAST_STEP:
+        if np.max(np.abs(r - before) / std, initial=0.0) < 1e-10:
             break
     return r
 
@@ -251,10 +245,11 @@ def _counts_below(n: FloatArray, mean: FloatArray, std: FloatArray) -> FloatArra
     shape = np.maximum(n, 0.0) + 1.0
     out, width = np.empty_like(mean), 1.0 / np.sqrt(shape)
     narrow = std < width
-    rates = np.exp(np.minimum(mean[narrow, None] + std[narrow, None] * _NODES, 700.0))
-    out[narrow] = gammaincc(shape[narrow, None], rates) @ _WEIGHTS
+    nodes, weights = hermite(32)
+    rates = np.exp(np.minimum(mean[narrow, None] + std[narrow, None] * nodes, 700.0))
+    out[narrow] = gammaincc(shape[narrow, None], rates) @ weights
     w, m, s, k = (a[~narrow, None] for a in (width, mean, std, shape))
-    g = -w * (9.0 + 36.0 * w) + w * (18.0 + 36.0 * w) * _GRID
+    g = -w * (9.0 + 36.0 * w) + w * (18.0 + 36.0 * w) * np.linspace(0.0, 1.0, 161)
     density = np.exp(k * (g - np.expm1(g)))
     out[~narrow] = np.sum(density * ndtr((np.log(k) + g - m) / s), axis=1) / np.sum(density, axis=1)
     return np.where(n < 0.0, 0.0, out)

@@ -23,13 +23,6 @@ from cavity.optimize._pricing import CountedFactor, Pricer
 from cavity.schedules import Given, Steps
 from cavity.schemes._protocol import Scheme
 
-_PATIENCE = 3  # loops without a gain, after which annealing ends
-_MAX_POLISHING = 60  # rounds
-_MIN_STAGES = 3  # of smoothing, if the loss has kinks
-_STAGE_ACCURACY = 0.1  # share of tol that a stage may leave above its own minimum
-# Standard deviations of the prior beyond which a cost below zero, prior included, has no lower bound.
-_UNBOUNDED_DISTANCE = 1e6
-
 
 def smooth(factors: LinearBatches, prior: FactorialGaussian, stages: int, tol: float) -> Minimum:
     """Anneal linear factors of one loss with the full covariance until a stage gains too little."""
@@ -42,7 +35,7 @@ def smooth(factors: LinearBatches, prior: FactorialGaussian, stages: int, tol: f
         betas.append(stage.beta)
         price.evaluations += stage.evaluations * len(factors)
         posterior = FactorialGaussian(0.0, stage.precision * stage.point, stage.precision)
-        converged = len(betas) > _MIN_STAGES and not gained(before, price.cost, tol)
+        converged = len(betas) > 3 and not gained(before, price.cost, tol)
         if converged or len(betas) > stages:
             break
     else:  # a smooth loss has a single stage
@@ -54,7 +47,7 @@ def smooth(factors: LinearBatches, prior: FactorialGaussian, stages: int, tol: f
 def _stages(factors: LinearBatches, prior: FactorialGaussian, tol: float) -> Iterator[Stage]:
     """Go through the stages; a loss that raises is reported as in `fit`."""
     try:
-        yield from anneal(factors, prior, accuracy=_STAGE_ACCURACY * tol)
+        yield from anneal(factors, prior, accuracy=0.1 * tol)  # what a stage may leave above its own minimum
     except Exception as error:  # of the loss, which is asked for all rows at once
         raise FactorError(-1, untouched(prior), error) from error
 
@@ -94,7 +87,7 @@ class Annealed:
             without_gain = 0 if gained(before, self.price.cost, options.tol) else without_gain + 1
             if not self.costs[-1] <= self.costs[0]:  # worse than the prior mean: more slowly from there
                 self.sites, damping = None, 0.5 * damping
-            if without_gain == _PATIENCE:
+            if without_gain == 3:
                 self.converged = True
                 return
 
@@ -102,7 +95,7 @@ class Annealed:
         """Go down from the lowest point by stars of the posterior's size at inverse temperature one."""
         if np.isfinite(self.price.cost):
             with np.errstate(all="ignore"):
-                self.converged = polish(self.price, self.price.point, self.price.cost, self.spread, tol, _MAX_POLISHING)
+                self.converged = polish(self.price, self.price.point, self.price.cost, self.spread, tol, rounds=60)
 
     def minimum(self) -> Minimum:
         p = self.price
@@ -134,8 +127,9 @@ def gained(before: float, after: float, tol: float) -> bool:
 
 
 def ending(price: Pricer, converged: bool) -> Ending:
+    # So many standard deviations of the prior away a cost below zero, prior included, has no lower bound.
     away = np.max(np.abs(price.point - price.prior.mean) / price.prior.std)
-    if price.fell_to_minus_infinity or (away > _UNBOUNDED_DISTANCE and price.cost < 0.0):
+    if price.fell_to_minus_infinity or (away > 1e6 and price.cost < 0.0):
         return Ending.UNBOUNDED
     if price.was_nonfinite or not np.isfinite(price.cost):
         return Ending.NONFINITE

@@ -18,9 +18,6 @@ from cavity.optimize._minimum import Minimum
 from cavity.schedules import Annealing, Order, Temperature
 from cavity.schemes._protocol import Scheme
 
-_LOOPS, _STAGES = 10, 24  # default limits, of EP and of smoothing
-_FIRST_BETA, _LAST_BETA = 1.0, 100.0  # inverse temperatures of the default schedule
-
 
 def minimize(
     factors: Sequence[Factor],
@@ -93,12 +90,12 @@ def minimize(
     check_problem(factors, prior)
     most = None if max_iter is None else whole_number("max_iter", max_iter, least=1)
     tol = number_between("tol", tol, 0.0, 1.0, "[)")
-    loops = most or _LOOPS
-    schedule = Annealing(_FIRST_BETA, _LAST_BETA, max(loops, 2)) if beta is None else beta
+    loops = most or 10
+    schedule = Annealing(1.0, 100.0, max(loops, 2)) if beta is None else beta
     options = make_options(len(factors), max_iter=loops, tol=tol, beta=schedule, damping=damping, order=order)
     chosen = schemes.resolve("rvq" if scheme is None else scheme)
     if scheme is None and are_linear(factors):
-        found = smooth(stacked(factors), prior, most or _STAGES, tol)
+        found = smooth(stacked(factors), prior, most or 24, tol)
     else:
         annealing = Annealed(factors, prior, chosen)
         annealing.run(options)

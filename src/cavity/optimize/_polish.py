@@ -17,14 +17,7 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 Price = Callable[[FloatArray], FloatArray]
 
-_MAX_MIXED = 64  # coordinates up to which mixed second differences are taken: they cost O(d^2) evaluations
-_STEP_SHARES = np.array([1.0, 0.5, 0.25, 0.1, 0.03, 2.0])  # of the Newton step, tried together
 _LONGEST_STEP = 8.0  # in arms of the star
-_CURVATURE_CHANGE = (0.02, 50.0)  # limits of what a round may change in the curvature along an arm
-_LEAST_GAIN = 0.25  # share of the squared radius; a round that gains less shrinks the star
-_SHRINK, _GROW = 0.5, 4.0  # of the star, after a round of little gain, and after one that took the longest step
-# Rounds without gain in a row that end the search: once the star is small against the cost, and in any case.
-_PATIENCE, _MAX_PATIENCE = 4, 12
 
 
 class _Model(NamedTuple):
@@ -52,21 +45,22 @@ def polish(price: Price, point: FloatArray, cost: float, scale: FloatArray, tol:
         model = _model(price, point, cost, radius * arms, star)
         moves = ends
         if model is not None:
-            moves = np.concatenate([ends, _STEP_SHARES[:, None] * (model.step @ (radius * arms))])
+            shares = np.array([1.0, 0.5, 0.25, 0.1, 0.03, 2.0])  # of the Newton step, tried together
+            moves = np.concatenate([ends, shares[:, None] * (model.step @ (radius * arms))])
             star = np.concatenate([star, price(point + moves[len(ends) :])])
-            size = np.clip(np.abs(model.curvature) / radius**2, *_CURVATURE_CHANGE)
+            size = np.clip(np.abs(model.curvature) / radius**2, 0.02, 50.0)  # what a round may change along an arm
             arms = (model.vectors / np.sqrt(size)).T @ arms
         best = int(np.argmin(star))
         gain = cost - float(star[best])
         if gain > 0.0:
             point, cost = point + moves[best], float(star[best])
         without_gain = 0 if gain > tol * abs(cost) else without_gain + 1
-        if without_gain or gain < _LEAST_GAIN * radius**2:
-            radius *= _SHRINK
+        if without_gain or gain < 0.25 * radius**2:
+            radius *= 0.5
         elif best >= len(ends) and model is not None and np.max(np.abs(model.step)) >= 0.99 * _LONGEST_STEP:
-            radius *= _GROW
+            radius *= 4.0
         small = radius**2 <= tol * abs(cost)
-        if without_gain >= (_PATIENCE if small else _MAX_PATIENCE):
+        if without_gain >= (4 if small else 12):
             return True
     return False
 
@@ -78,7 +72,7 @@ def _model(price: Price, point: FloatArray, cost: float, arms: FloatArray, star:
     if not np.all(np.isfinite(star)):
         return None
     matrix = np.diag(up + down - 2.0 * cost)
-    if 1 < d <= _MAX_MIXED:
+    if 1 < d <= 64:  # mixed differences cost O(d^2) evaluations
         i, j = np.triu_indices(d, 1)
         corners = arms[i] + arms[j]
         both = price(np.concatenate([point + corners, point - corners])).reshape(2, -1).sum(axis=0)

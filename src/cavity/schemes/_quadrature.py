@@ -18,10 +18,8 @@ from cavity.schemes.constants import LEAST_SQUARE, LEAST_VARIANCE
 
 FloatArray = NDArray[np.float64]
 
+# The rule of the paper.
 _DEFAULT_RULE = Precision3()
-_NEWTON_STEPS = 200
-# Relative rounding error of the surrogate, a sum over all nodes.
-_ROUNDING = 1e-12
 
 
 def _check_rule(rule: object) -> None:
@@ -203,7 +201,7 @@ class VariationalQuadrature:
         # From g = 1, above every value of f, the steps of an interpolating rule descend without a line search.
         unknowns = np.zeros(2 * d + 1)
         here, fitted = surrogate(unknowns)
-        for _ in range(_NEWTON_STEPS):
+        for _ in range(200):
             gradient = features.T @ (rule.weights * fitted) - target
             hessian = (features * (rule.weights * fitted)[:, None]).T @ features
             try:
@@ -211,7 +209,7 @@ class VariationalQuadrature:
             except (LinAlgError, ValueError):  # rounding hides the far nodes: keep what was reached
                 break
             there, fitted = surrogate(unknowns - step)
-            while not there <= here + _ROUNDING * abs(here) and np.any(step):
+            while not there <= here + 1e-12 * abs(here) and np.any(step):  # rounding of a sum over all nodes
                 step = 0.5 * step
                 there, fitted = surrogate(unknowns - step)
             unknowns, here = unknowns - step, there

@@ -13,9 +13,6 @@ from cavity.losses import Logistic
 from cavity.schemes._protocol import Scheme
 from cavity.testing._losses import require
 
-_SAME_TOL = 1e-12  # rounding of a short sum
-_SCALING_TOL = 1e-6  # relative to one and the largest parameter: iterations that end early may differ by this
-
 
 def check_scheme(scheme: Scheme, *, seed: int = 0) -> None:
     r"""Raise `AssertionError` unless a scheme keeps the contract of `cavity.schemes`.
@@ -151,8 +148,8 @@ def _check_scaling(scheme: Scheme, rng: np.random.Generator) -> None:
     by_beta = _site(scheme, once, cavity, 1.5, "a LinearFactor", needed)
     for name in ("log_scale", "shift", "precision"):
         a, b = np.asarray(getattr(by_cost, name)), np.asarray(getattr(by_beta, name))
-        require(
-            bool(np.max(np.abs(a - b)) <= _SCALING_TOL * (1.0 + np.max(np.abs(a)))),
+        require(  # up to what iterations that end early may differ by
+            bool(np.max(np.abs(a - b)) <= 1e-6 * (1.0 + np.max(np.abs(a)))),
             f"beta and the cost must count as one product, but {name} is {a} for three times the cost at beta 0.5 and "
             f"{b} for the cost at beta 1.5; use beta * cost wherever the cost enters",
         )
@@ -167,7 +164,7 @@ def _check_nothing_touched(scheme: Scheme) -> None:
             case = f"a {type(factor).__name__} that touches no coordinate"
             site = _site(scheme, factor, FactorialGaussian.uniform(0), 0.5, case, "a site without coordinates")
             require(
-                abs(site.log_scale + 0.5 * cost) <= _SAME_TOL,
+                abs(site.log_scale + 0.5 * cost) <= 1e-12,
                 f"the site of {case} must be the constant of log_scale {-0.5 * cost}, got {site.log_scale}; "
                 "let sums over no coordinate be zero",
             )
