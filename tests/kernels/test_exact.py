@@ -216,8 +216,8 @@ def assert_same_run(plain, fast, tol=PARITY):
         assert gap(one.precision, other.precision) < tol
 
 
-# Each is a compilation of about five seconds. Kernels have forms of their own for the logistic loss, for straight pieces
-# and for the squared loss, and integrate any other; the first two meet both storages. What they make of every single loss
+# Each is a compilation of five seconds. Kernels have forms of their own for the logistic loss, for straight pieces and
+# for the squared loss, and integrate any other; the first two meet both storages. What they make of every loss
 # is compared in test_compiled_moments.py.
 @pytest.mark.parametrize(
     ("loss", "storage"),

@@ -33,9 +33,7 @@ from cavity.kernels import _schemes as compiled
 from cavity.kernels import _sweep
 from cavity.kernels._border import check_rows, check_visits
 from cavity.kernels._bridge import entry, kinds
-from cavity.kernels._exact import ExactProjection as CompiledProjection
 from cavity.kernels._single import posterior_and_scratch, read_posterior, single_star, single_taylor
-from cavity.kernels._single_exact import moments_and_notes, read_moments, single_exact
 from cavity.kernels._store import NONE, OWN, TIED, Store
 from cavity.kernels._work import work_for
 from cavity.mode import BatchSites
@@ -73,12 +71,9 @@ def why_not(loss: object, scheme: object, options: Options) -> str:
 def backend_for(factors: LinearBatches, prior: FactorialGaussian, scheme: object, options: Options) -> Compiled:
     """Make the backend that is quickest for these factors."""
     kind, lowered = Compiled, lower(scheme)
-    if options.sites == "none" and sparse.issparse(factors.X):
-        if isinstance(lowered, CompiledProjection):
-            if options.power == 1.0 and options.negative == "keep":
-                kind = ExactSparsePass
-        elif isinstance(lowered, compiled.QuickLaplace | compiled.VariationalQuadrature):
-            kind = SparsePass
+    has_own_form = isinstance(lowered, compiled.QuickLaplace | compiled.VariationalQuadrature)
+    if has_own_form and options.sites == "none" and sparse.issparse(factors.X):
+        kind = SparsePass
     return kind(factors, prior, lowered, options)
 
 
@@ -164,8 +159,7 @@ class Compiled:
             done = int(np.argmax(outcomes == _UNVISITED))
             self._note(visits[:done], outcomes[:done], ledger)
             ledger.updates += 1
-            self._undo_visit()
-            raise Failure(int(visits[done]), error) from error
+            raise Failure(int(visits[done]), error) from error  # a site is fitted before it is used: nothing to undo
         self._note(visits, outcomes, ledger)
         return change_between(self.prior if before is None else before, self.posterior, o)
 
@@ -227,9 +221,6 @@ class Compiled:
             f.loss, self.scheme, data, self.state, self.store, (*route, outcomes), options, self.work
         )
 
-    def _undo_visit(self) -> None:
-        """Put back what a visit that broke off has changed: nothing, since a site is fitted before it is used."""
-
     def _note(self, visits: NDArray[np.intp], outcomes: NDArray[np.int8], ledger: Ledger) -> None:
         ledger.updates += visits.size
         for visit in np.flatnonzero(outcomes):
@@ -285,32 +276,6 @@ class SparsePass(Compiled):
             entry(single_star, *kinds(f.loss))(f.loss, self.scheme.spread, *arguments)
         else:
             entry(single_taylor, *kinds(f.loss))(f.loss, self.scheme.by_slope, *arguments)
-
-
-class ExactSparsePass(Compiled):
-    """The same for exact projection, where negative precisions are kept and whole sites are fitted."""
-
-    def _allocate(self) -> None:
-        p = self.prior
-        self.state, self.work = moments_and_notes(p.shift, p.precision, p.log_mass, self.width)
-
-    @property
-    def posterior(self) -> FactorialGaussian:
-        """The posterior as a value."""
-        shape = FactorialGaussian(0.0, *read_moments(self.state))
-        return FactorialGaussian(self.state.log_mass[0] - shape.log_mass, shape.shift, shape.precision)
-
-    def _sweep(self, route: Route, options: Any, outcomes: Any) -> None:
-        f = self.factors
-        batches = (self.data, self.targets, self.weights, f.cuts)
-        arguments = (batches, self.state, route[0], options, outcomes, self.work)
-        entry(single_exact, *kinds(f.loss))(f.loss, self.scheme.rules, *arguments)
-
-    def _undo_visit(self) -> None:
-        """Put back the coordinates that the batch has seen, which it has noted: their places count from the cursor."""
-        s, seen = self.state, self.work.coordinate[: len(self.work.before)]
-        is_noted = s.places[seen, 3] == s.cursor[0] + np.arange(seen.size, dtype=np.uint64)
-        s.records[seen[is_noted], :2] = self.work.before[is_noted]
 
 
 def _lower_data(factors: LinearBatches) -> tuple[Any, int, int]:
