@@ -17,11 +17,11 @@ from cavity.ep.result import Status
 from cavity.estimators._design import squared, with_intercept
 from cavity.estimators._packing import check_state, packed, unpacked
 from cavity.estimators._plan import Plan
-from cavity.estimators._table import coefficient_table
+from cavity.estimators._table import coefficient_table, combinations
 from cavity.estimators._totals import Totals
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.losses import Loss
+from cavity.losses import Loss, offers
 
 FloatArray = NDArray[np.float64]
 
@@ -138,14 +138,44 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
         return (coef, intercept) if return_intercept else coef
 
     def summary(self, level: float = 0.95) -> Any:
-        """Table of coefficients: mean, standard deviation and interval of that posterior probability.
+        """Table of coefficients: mean, standard deviation, interval of that probability, probability to be positive.
+
+        For logistic and Poisson losses also the exponential of mean and interval: the odds ratio of a step of one in a
+        feature, or the ratio of means.
 
         Returns
         -------
         pandas.DataFrame or str
             A DataFrame where pandas is installed, text otherwise.
         """
-        return coefficient_table(*_named_coefficients(self), number_between("level", level, 0.0, 1.0, "()"))
+        level = number_between("level", level, 0.0, 1.0, "()")
+        return coefficient_table(*_named_coefficients(self), level, _is_log(self))
+
+    def contrast(self, *weights: Any, level: float = 0.95) -> Any:
+        """Table of linear combinations of coefficients, from their joint posterior.
+
+        Parameters
+        ----------
+        *weights
+            Each a dict of coefficient names and factors, such as ``{"age": 1, "height": -1}`` for a difference, or an
+            array of one factor per coefficient in the order of `summary`, the intercept first.
+        level
+            Posterior probability of the intervals.
+
+        Returns
+        -------
+        pandas.DataFrame or str
+            As of `summary`, one combination per row, for every class if there are more than two.
+        """
+        level = number_between("level", level, 0.0, 1.0, "()")
+        posteriors = self.posterior_  # not fitted: raised here
+        names, shift = _names(self), int(self._intercept)
+        labels, rows = combinations(weights, names)
+        means = rows @ np.roll(_moments(self)[0], shift, axis=1).T
+        rows = np.roll(rows, -shift, axis=1)
+        stds = self._units[0] * np.sqrt([posterior.predictor_variance(rows) for posterior in posteriors])
+        places = labels if self._groups is None else [(group, label) for group in self._groups for label in labels]
+        return coefficient_table(places, means.T.ravel(), np.ravel(stds), level, _is_log(self))
 
     def plot_coefficients(self, ax: Any = None, top: int = 20, level: float = 0.95) -> Any:
         """Plot the coefficients that are largest against their standard deviation, with intervals.
@@ -219,10 +249,20 @@ def _moments(model: Posteriors) -> tuple[FloatArray, FloatArray]:
 def _named_coefficients(model: Posteriors) -> tuple[list[Any], FloatArray, FloatArray]:
     """Names, means and standard deviations of all coefficients, the intercept first."""
     means, stds = (np.roll(a, int(model._intercept), axis=1) for a in _moments(model))
-    features = getattr(model, "feature_names_in_", [f"x{j}" for j in range(model.n_features_in_)])
-    names = [*(["intercept"] if model._intercept else []), *map(str, features)]
+    names = _names(model)
     labels = names if model._groups is None else [(g, name) for g in model._groups for name in names]
     return labels, means.ravel(), stds.ravel()
+
+
+def _names(model: Posteriors) -> list[str]:
+    """Names of the coefficients of one linear predictor, the intercept first."""
+    features = getattr(model, "feature_names_in_", [f"x{j}" for j in range(model.n_features_in_)])
+    return [*(["intercept"] if model._intercept else []), *map(str, features)]
+
+
+def _is_log(model: Posteriors) -> bool:
+    """Whether coefficients are logarithms of ratios: of odds, or of means of counts."""
+    return offers(model._loss).logistic is not None or model._loss.targets == "counts"
 
 
 def _plots() -> Any:
