@@ -308,7 +308,8 @@ class Blocks:
                 sites.accept(revision, step)
                 self.shortest = min(self.shortest, shortened)
                 return
-            factor = max(0.8 * share, least) if farthest < np.inf else 0.5
+            # At first in proportion; where prior and rows leave no room for that, by halves.
+            factor = max(0.8 * share, least) if shortened == 1.0 and farthest < np.inf else 0.5
             step, shortened = factor * step, factor * shortened
             ledger.damp(-1)
         self._note(ledger, part, np.ones(step.size, dtype=bool), Refusal.IMPROPER_POSTERIOR)

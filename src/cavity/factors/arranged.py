@@ -2,12 +2,14 @@ r"""Rows of a linear model in the order in which EP visits them, dense blocks cu
 
 The order follows from the content of the rows alone (a hash of their entries, then their targets), so that it does not
 depend on how the data were stored, sorted or repeated: dense, CSR and shuffled rows give the same blocks, and rows that
-occur twice, or once with weight two, are one row of weight two. Targets count by their order and not by their bits,
-which change where they are normalised by sums over other rows.
+occur twice, or once with weight two, are one row of weight two. Entries count as shares of the largest one, in single
+precision, so that the unit of all columns does not matter. Targets count by their order and not by their bits, which
+change where they are normalised by sums over other rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,10 +53,11 @@ class Rows:
     def arrange(cls, X: Any, targets: FloatArray, weights: FloatArray | None, intercept: bool) -> Rows:
         """Order checked rows by content and merge equal ones; rows of weight zero are left out."""
         w = np.ones(X.shape[0]) if weights is None else weights
-        keys = _keys_of(X)
+        keys = _keys_of(X, _shares)
         order = np.argsort(keys, kind="stable")
         if np.any(keys[order[1:]] == keys[order[:-1]]):
-            order = np.lexsort((*targets, keys))
+            shares, keys = keys, _keys_of(X, _bits)
+            order = np.lexsort((*targets, keys, shares))
         order = order[w[order] > 0.0]
         starts = _starts_of_groups(X, targets, keys, order)
         merged = np.add.reduceat(w[order], starts) if order.size else np.empty(0)
@@ -78,9 +81,15 @@ class Rows:
         return sparse.hstack([chosen, np.ones((self.order.size, 1))], format="csr")
 
 
-def _bits(values: Any) -> _Keys:
+def _bits(values: Any, largest: float) -> _Keys:
     """Bit patterns of numbers as doubles, where minus zero is zero."""
     return (np.asarray(values, dtype=np.float64) + 0.0).view(np.uint64)
+
+
+def _shares(values: Any, largest: float) -> _Keys:
+    """Bit patterns of shares of the largest number, in single precision."""
+    shares = np.divide(values, largest, dtype=np.float64).astype(np.float32)
+    return np.asarray((shares + np.float32(0.0)).view(np.uint32), dtype=np.uint64)
 
 
 def _mixed(keys: Any) -> _Keys:
@@ -94,17 +103,19 @@ def _mixed(keys: Any) -> _Keys:
     return k
 
 
-def _keys_of(X: Any) -> _Keys:
+def _keys_of(X: Any, bits_of: Callable[[Any, float], _Keys]) -> _Keys:
     """Hash every row: a sum over its entries that are not zero, so that dense and CSR rows agree."""
+    entries = X.data if sparse.issparse(X) else X
+    largest = max(float(np.max(entries, initial=0.0)), -float(np.min(entries, initial=0.0))) or 1.0
     columns = _mixed(np.arange(1, X.shape[1] + 1, dtype=np.uint64))
     keys = np.zeros(X.shape[0], dtype=np.uint64)
     if sparse.issparse(X):
-        bits = _bits(X.data)
+        bits = bits_of(X.data, largest)
         sums = np.concatenate([[np.uint64(0)], np.cumsum(np.where(bits == 0, bits, _mixed(bits + columns[X.indices])))])
         return np.asarray(sums[X.indptr[1:]] - sums[X.indptr[:-1]])  # modulo 2^64, as the sums
     length = max(1, _ENTRIES_AT_ONCE // max(X.shape[1], 1))
     for i in range(0, X.shape[0], length):
-        bits = _bits(X[i : i + length])
+        bits = bits_of(X[i : i + length], largest)
         keys[i : i + length] = np.sum(np.where(bits == 0, bits, _mixed(bits + columns)), axis=1, dtype=np.uint64)
     return keys
 
