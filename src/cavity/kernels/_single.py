@@ -97,7 +97,7 @@ def end(records: Any, shift: Any, precision: Any) -> None:
 def single_taylor(
     loss: Any, by_slope: bool, batches: Any, posterior: Any, order: Any, options: Any, outcomes: Any, scratch: Any
 ) -> None:
-    """Quick Laplace. The mean stands still during a batch, so a row is read once and used twice from near by."""
+    """Quick Laplace. The mean does not change during a batch, so a row is read once and used twice from the cache."""
     data, targets, weights, cuts = batches
     starts, values, local, sums = data.starts, data.data, scratch.local, scratch.sums
     for visit in range(order.size):
