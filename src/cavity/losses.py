@@ -2,7 +2,7 @@ r"""Losses of a linear predictor: value, slope and curvature in :math:`z = x^\to
 
 A loss is a ``NamedTuple`` with at least one field and two methods, written with arithmetic and numpy functions,
 comparisons used as factors and no ``if``, so that the same lines serve arrays here and scalars in compiled code.
-`cavity.testing.check_loss` tells whether a loss of your own keeps the contract.
+`cavity.testing.check_loss` checks whether a loss of your own keeps the contract.
 
 A loss may offer more, each of which has a default (`Offers`). Above all, one that is linear in pieces may say so by a
 method ``pieces(y)``: exact integrals follow. It returns triples ``(end, slope, offset)`` from left to right, of which

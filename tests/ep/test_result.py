@@ -56,7 +56,7 @@ def test_only_what_did_not_end_as_asked_is_raised_with_its_words_and_the_trace(s
         (Status.NONFINITE, ["cost of the factors that result.trace names", "scale the data", "narrow the prior"]),
         (Status.NEGATIVE, ["negative='keep' or negative='floor'"]),
         (Status.CONVERGED, ["less than tol"]),
-        (Status.SINGLE_PASS, ["nothing tells of convergence"]),
+        (Status.SINGLE_PASS, ["convergence is not checked"]),
     ],
 )
 def test_a_status_says_what_to_do(status, advice):

@@ -4,6 +4,7 @@ import bz2
 import hashlib
 from importlib import resources
 
+# Digests of the files as the UCI repository has them, by name.
 SHA256 = {
     "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
     "bank-full.csv": "d1513ec63b385506f7cfce9f2c5caa9fe99e7ba4e8c3fa264b3aaf0f849ed32d",

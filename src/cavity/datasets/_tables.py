@@ -89,6 +89,7 @@ def census() -> Dataset:
     return _dataset("census", "Census income", kinds, _rows("adult.data"), positive=" >50K")
 
 
+# Data sets by name.
 LOADERS: dict[str, Callable[[], Dataset]] = {
     "haberman": haberman,
     "ionosphere": ionosphere,

@@ -31,7 +31,7 @@ FloatArray = NDArray[np.float64]
 
 # Coefficients of typical size that are added: enough to bound the variance, too few to matter beside five columns.
 _ADDED = 0.5
-# Largest factor by which one loop changes a variance or a scale.
+# Largest factor by which one loop changes a variance or a scale: bounds what a posterior far from converged can do.
 _LARGEST_FACTOR = 10.0
 # Smallest noise scale that is found, as a share of the targets' standard deviation: where columns can explain any
 # targets, no noise would be left, and with it no digit of a row's cavity.

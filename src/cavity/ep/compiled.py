@@ -42,6 +42,7 @@ FloatArray = NDArray[np.float64]
 # The batches visited in a loop, and for each the one visited after it.
 Route = tuple[NDArray[np.intp], NDArray[np.intp]]
 
+# What the codes of the kernels stand for.
 REFUSALS = {
     _sweep.IMPROPER_CAVITY: Refusal.IMPROPER_CAVITY,
     _sweep.NONFINITE: Refusal.NONFINITE,

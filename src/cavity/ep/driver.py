@@ -24,7 +24,7 @@ Cost = Callable[[FloatArray], float]
 
 
 class Step(NamedTuple):
-    """What a backend is told for one sweep: the loop's number, its damping, and tries for an improper cavity."""
+    """What a backend needs for one sweep: the loop's number, its damping, and tries for an improper cavity."""
 
     loop: int
     damping: float
@@ -83,7 +83,7 @@ class Failure(Exception):  # noqa: N818  (never reaches a user)
 
 
 class Run:
-    """A run under way."""
+    """A run in progress."""
 
     def __init__(self, backend: Backend, options: Options, cost: Cost | None) -> None:
         self.backend, self.options, self.ledger = backend, options, Ledger()

@@ -27,7 +27,7 @@ FloatArray = NDArray[np.float64]
 
 
 class Update(NamedTuple):
-    """What a callback is told after every visit."""
+    """What a callback gets after every visit."""
 
     loop: int
     factor: int

@@ -1,4 +1,4 @@
-"""The front door: `fit` checks what it is given and runs EP on it."""
+"""`fit` checks what it is given and runs EP on it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def fit(
         What becomes of negative site precisions. ``"keep"``: allowed while posterior and cavities stay proper.
         ``"floor"``: raised to 1e-10, as the paper's program does. ``"skip"``: the update is refused.
     safeguards
-        Whether to keep the run from blowing up: where a cavity is improper only as much of the old site is removed as
+        Whether to keep the run from diverging: where a cavity is improper only as much of the old site is removed as
         can be; the damping halves while the posterior's change does not shrink, and grows again after; a run that
         ends at a higher cost than the prior mean goes back to its best loop. False is EP as the paper has it.
     start

@@ -1,4 +1,4 @@
-"""What keeps a run from blowing up: more damping while it gets worse, and the way back to its best loop."""
+"""What keeps a run from diverging: more damping while it gets worse, and the return to its best loop."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def check_batches(factors: LinearBatches, prior: FactorialGaussian) -> None:
         with np.errstate(all="ignore"):
             at_zero = factors.loss.value(np.array([1.0, -1.0]), np.zeros(2))
             if factors.loss.targets == "signs" and not np.any(prior.shift) and not np.any(np.isnan(at_zero)):
-                return  # every prediction is zero, and two labels tell as much as all of them
+                return  # every prediction is zero, and two labels stand for all of them
             losses = factors.losses(prior.mean)
     except Exception:
         for k, factor in enumerate(factors):

@@ -34,7 +34,7 @@ class Status(Enum):
     """How a run ended; the value says what to do about it."""
 
     CONVERGED = "converged: the last loop changed the posterior by less than tol"
-    SINGLE_PASS = "single pass done: every factor was visited once, as asked; nothing tells of convergence"
+    SINGLE_PASS = "single pass done: every factor was visited once, as asked; convergence is not checked"
     MAX_ITER = "not converged in the loops allowed: raise max_iter, or damp with damping=0.5"
     IMPROPER_CAVITY = (
         "updates were refused in the last loop because a cavity or the posterior would be improper: try "

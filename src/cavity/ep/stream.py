@@ -1,6 +1,6 @@
-"""A posterior that takes in rows as they come, keeping no site: one compiled call, nothing allocated anew.
+"""A posterior that takes in rows as they come, keeping no site: one compiled call, which allocates nothing.
 
-The same arithmetic as a single pass of `cavity.fit`, for data of which no end is in sight.
+The same arithmetic as a single pass of `cavity.fit`, for data that keep coming.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Stream:
         return np.array(self._state.records[:, 2])
 
     def fork(self) -> Stream:
-        """Return one that goes its own way from here. Scratch memory, in which nothing stays, is shared."""
+        """Return an independent copy. Scratch memory, in which nothing stays, is shared."""
         other = copy(self)
         records = self._state.records.copy()
         other._state = State(records, records.view(np.uint64), self._state.scale.copy(), self._state.cursor.copy())

@@ -210,7 +210,10 @@ class LinearEP(Mergeable):
         return tuple(p.prior(v, *self._prior_units()) for v in variances)
 
     def _follow(self, p: Parameters, data: Data) -> None:
-        """Let the prior follow what is known, whenever the rows seen have grown by a twentieth."""
+        """Let the prior follow what is known, whenever the rows seen have grown by a twentieth.
+
+        At most ten steps, until one changes no variance by more than 2 percent.
+        """
         if self._totals.rows < 1.05 * self._rows_at_revision:
             return
         self._rows_at_revision = self._totals.rows

@@ -13,7 +13,7 @@ from cavity.gaussians.dense import WIDEST_COVARIANCE
 
 # Columns up to which `partial_fit` keeps one, whatever the storage: a factorisation then takes a few milliseconds.
 WIDEST_STREAM = 500
-# Loops that a fit is expected to take.
+# Loops that a fit is expected to take, for the estimate of its work only.
 _EXPECTED_LOOPS = 12
 # Floating-point operations that are bearable: about 1000 columns at 100,000 rows, two to four minutes on one core.
 _BEARABLE = 4e12

@@ -31,7 +31,7 @@ from cavity.schemes import ExactProjection
 
 FloatArray = NDArray[np.float64]
 
-# Rows that share one site of a product of Gaussians.
+# Rows that share one site of a product of Gaussians: as in figure 2 of the paper.
 BATCH_SIZE = 10
 
 

@@ -22,7 +22,7 @@ from cavity.factors.rows import dense_rows
 FloatArray = NDArray[np.float64]
 _Keys = NDArray[np.uint64]
 
-_ENTRIES_AT_ONCE = 1 << 16  # hashed or compared: a block and its copies stay in the cache
+_ENTRIES_AT_ONCE = 1 << 16  # hashed or compared: a block of 512 kB and its copies stay in the cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
 
-# Of the normalisation of a Gaussian, per coordinate.
+# Twice the negative logarithm of the standard normal density at zero.
 LOG_2PI = float(np.log(2.0 * np.pi))
 
 

@@ -24,7 +24,7 @@ from cavity.gaussians.dense import WIDEST_COVARIANCE
 
 FloatArray = NDArray[np.float64]
 
-_ENTRIES_AT_ONCE = 10_000_000  # of dense rows (80 MB)
+_ENTRIES_AT_ONCE = 10_000_000  # of dense rows: bounds them to 80 MB
 
 
 @dataclass(frozen=True, eq=False, repr=False)

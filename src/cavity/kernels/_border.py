@@ -36,6 +36,8 @@ def check_visits(visits: NDArray[Any], following: NDArray[Any], count: int) -> N
         raise ValueError(f"{visits.size} visits need as many batches to follow, got {following.size}")
     for numbers in (visits, following):
         if numbers.ndim != 1 or numbers.dtype.kind != "i":
-            raise ValueError(f"visits must be whole numbers, one a visit, got {numbers.dtype} of shape {numbers.shape}")
+            raise ValueError(
+                f"visits must be whole numbers, one per visit, got {numbers.dtype} of shape {numbers.shape}"
+            )
         if numbers.size and not 0 <= np.min(numbers) <= np.max(numbers) < count:
             raise ValueError(f"visits must lie from 0 to {count - 1}, got {np.min(numbers)} to {np.max(numbers)}")

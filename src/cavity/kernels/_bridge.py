@@ -28,7 +28,7 @@ from cavity.moments import constants as moments_constants
 from cavity.schemes import constants as schemes_constants
 
 kernel = njit(**OPTIONS)
-# For arithmetic whose order is its point.
+# For arithmetic that depends on the order of its operations.
 AS_WRITTEN = {**OPTIONS, "fastmath": OPTIONS["fastmath"] - {"reassoc"}}
 careful = njit(**AS_WRITTEN)
 

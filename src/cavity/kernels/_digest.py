@@ -28,7 +28,7 @@ class UnknownContentError(TypeError):
 
 @cache
 def digest_of(component: type) -> bytes | None:
-    """Digest of a component's type and all that its methods reach; None where something reached cannot be told."""
+    """Digest of a component's type and all that its methods reach; None where the content of one is unknown."""
     try:
         return _Reader().read(component)
     except (UnknownContentError, ValueError):  # the latter is of a closure's variable without a value

@@ -15,7 +15,8 @@ from cavity.losses import offers
 Four = tuple[float, float, float, float]
 
 # Rows asked for ahead of their use: the processor itself does not look past a page, nor far enough while it computes.
-# It takes few requests at a time, so that rows are asked for one by one, with work in between.
+# It takes few requests at a time, so that rows are asked for one by one, with work in between. `_tricks` says what this
+# saves.
 ROWS_AHEAD = 12
 
 

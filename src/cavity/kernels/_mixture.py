@@ -13,15 +13,12 @@ from cavity.kernels._functions import exponential
 from cavity.kernels._pieces import Three
 from cavity.moments.constants import LEAST_MASS, PROBIT_SQUARES, PROBIT_WEIGHTS, ROOT_2PI, ROOT_HALF
 
-# Argument of Mills' ratio that the variable of its polynomial takes to zero.
+# Argument of Mills' ratio that the variable of its polynomial takes to zero: with degree 18, exact to 1e-13.
 _CENTER = 5.0
 
 
 def _mills_coefficients() -> Any:
-    """Interpolate Mills' ratio times u + center, as a function of t = (u - center) / (u + center); highest first.
-
-    Degree 18 is exact to 1e-13.
-    """
+    """Interpolate Mills' ratio times u + center, as a function of t = (u - center) / (u + center); highest first."""
 
     def scaled(t: Any) -> Any:
         u = _CENTER * (1.0 + t) / (1.0 - t)
@@ -31,6 +28,7 @@ def _mills_coefficients() -> Any:
     return np.ascontiguousarray(chebyshev.cheb2poly(chebyshev.chebinterpolate(scaled, 18))[::-1])
 
 
+# Coefficients of that polynomial, the highest power first.
 _MILLS = _mills_coefficients()
 
 

@@ -25,10 +25,6 @@ from cavity.kernels._sweep import (
 from cavity.kernels._tricks import prefetch
 from cavity.schemes.constants import NEGLIGIBLE, PRECISION_ROUNDING, SITE_FLOOR, UPDATE_HALVINGS
 
-# Entries whose coordinates are asked for ahead of their use while rows are read.
-ENTRIES_AHEAD = np.uint64(64)
-ONE = np.uint64(1)  # a signed one would make places signed
-
 
 class Posterior(NamedTuple):
     """``records[j]`` holds mean, precision, standard deviation and, read as a whole number in ``places``, a place.
@@ -97,7 +93,7 @@ def end(records: Any, shift: Any, precision: Any) -> None:
 def single_taylor(
     loss: Any, by_slope: bool, batches: Any, posterior: Any, order: Any, options: Any, outcomes: Any, scratch: Any
 ) -> None:
-    """Quick Laplace. The mean stands still during a batch, so a row is read once and used twice from near by."""
+    """Quick Laplace. The mean does not change during a batch, so a row is read once and used twice from the cache."""
     data, targets, weights, cuts = batches
     starts, values, local, sums = data.starts, data.data, scratch.local, scratch.sums
     for visit in range(order.size):
@@ -160,7 +156,8 @@ def predict(posterior: Any, data: Any, row: Any, batch: Any, size: Any, star: bo
     records, places, base = posterior.records, posterior.places, posterior.cursor[0]
     z, begin, end = 0.0, batch[0], batch[1]
     for e in range(row[0], row[1]):
-        prefetch(records, (np.uint32(data.indices[min(e + ENTRIES_AHEAD, end - ONE)]), 0))
+        ahead = min(e + np.uint64(64), end - np.uint64(1))  # whole numbers with a sign would make places signed
+        prefetch(records, (np.uint32(data.indices[ahead]), 0))
         j = np.uint32(data.indices[e])
         z += data.data[e] * records[j, 0]
         place = min(places[j, 3] - base, size)

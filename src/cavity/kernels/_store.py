@@ -22,8 +22,8 @@ class Store(NamedTuple):
     """Sites in flat arrays.
 
     ``starts[k]`` is where the coordinates of batch ``k`` begin in ``support``; an empty support means that every batch
-    has all coordinates. Own sites lie along ``support``; the tied one along the coordinates, of which ``touches``
-    tells how many batches touch each.
+    has all coordinates. Own sites lie along ``support``; the tied one along the coordinates, and ``touches`` counts the
+    batches that touch each.
     """
 
     mode: int

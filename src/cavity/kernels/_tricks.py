@@ -17,7 +17,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-# A setting for tests and measurements: "off" gives kernels without prefetching and private options of Numba.
+# Read once, when the kernels are imported.
 ARE_ON = os.environ.get("CAVITY_TRICKS", "on") != "off"
 
 
@@ -32,6 +32,7 @@ def _options() -> dict[str, Any]:
     return {**options, "_nrt": False} if ARE_ON else options
 
 
+# Of every kernel.
 OPTIONS = _options()
 
 
@@ -70,6 +71,7 @@ def _minimum(a: float, b: float) -> float:
     return b if b < a else a
 
 
+# What methods of losses see as numpy when they are compiled.
 _QUICK_NUMPY = ModuleType("quick_numpy")
 vars(_QUICK_NUMPY).update(vars(np))
 vars(_QUICK_NUMPY).update(maximum=_maximum, minimum=_minimum)

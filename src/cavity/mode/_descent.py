@@ -22,9 +22,9 @@ from cavity.mode._curves import Curve
 
 FloatArray = NDArray[np.float64]
 
-# Columns up to which the Hessian is factorised; above, its diagonal is, and conjugate gradients do the rest. Rows that
-# are summed at once: a block and its products stay within the caches.
-_WIDEST_HESSIAN, _ROWS_AT_ONCE = 1000, 512
+# Columns up to which the Hessian is factorised (8 MB); above, its diagonal is, and conjugate gradients do the rest.
+_WIDEST_HESSIAN = 1000
+_ROWS_AT_ONCE = 512  # summed: a block and its products stay within the caches
 # Steps of the trust region in the same coordinates, before they are chosen again.
 _STEPS = 10
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+# Inverse height of the standard normal density, and the factor of the arguments of erfc.
 ROOT_2PI = math.sqrt(2.0 * math.pi)
 ROOT_HALF = math.sqrt(0.5)
 
@@ -30,6 +31,7 @@ FALL = 28.0
 BEND_LOW, BEND_HIGH = 1e-6, 1e-3
 # Most steps of a search by doubling or halving, and most panels of a row that are halved.
 SEARCH_STEPS, HALVINGS = 80, 200
+# Rule of a panel, which is halved until both halves agree with it.
 PANEL_NODES, PANEL_WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
@@ -56,6 +58,7 @@ def _probits() -> tuple[np.ndarray, np.ndarray]:
     return 4.0 * k * k, step * k * np.where(k < 1.0, small, large)
 
 
+# Squared scales and weights of the mixture.
 PROBIT_SQUARES, PROBIT_WEIGHTS = _probits()
 # A smaller mass comes from the tail, where the mixture has fewer than ten digits.
 LEAST_MASS = 1e-4

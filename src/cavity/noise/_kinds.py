@@ -224,7 +224,7 @@ def _invert(
 
 
 def _quantile_of_counts(mean: FloatArray, std: FloatArray, p: FloatArray) -> FloatArray:
-    """Bisect whole numbers, as far as doubles tell them apart."""
+    """Bisect whole numbers, as far as doubles distinguish them."""
     # Half of what is left goes to the rate, half to Bernstein's bound of a count with this rate.
     rate = np.exp(np.minimum(mean + std * ndtri(0.5 + 0.5 * p), 700.0))
     bits = -np.log(0.5 - 0.5 * p)

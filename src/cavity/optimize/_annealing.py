@@ -87,7 +87,7 @@ class Annealed:
             without_gain = 0 if gained(before, self.price.cost, options.tol) else without_gain + 1
             if not self.costs[-1] <= self.costs[0]:  # worse than the prior mean: more slowly from there
                 self.sites, damping = None, 0.5 * damping
-            if without_gain == 3:
+            if without_gain == 3:  # loops
                 self.converged = True
                 return
 

@@ -90,7 +90,7 @@ def minimize(
     check_problem(factors, prior)
     most = None if max_iter is None else whole_number("max_iter", max_iter, least=1)
     tol = number_between("tol", tol, 0.0, 1.0, "[)")
-    loops = most or 10
+    loops = most or 10  # of EP; of smoothing 24 stages
     schedule = Annealing(1.0, 100.0, max(loops, 2)) if beta is None else beta
     options = make_options(len(factors), max_iter=loops, tol=tol, beta=schedule, damping=damping, order=order)
     chosen = schemes.resolve("rvq" if scheme is None else scheme)

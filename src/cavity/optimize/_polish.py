@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 Price = Callable[[FloatArray], FloatArray]
 
-_LONGEST_STEP = 8.0  # in arms of the star
+_LONGEST_STEP = 8.0  # in arms of the star: how far its differences are trusted
 
 
 class _Model(NamedTuple):
@@ -37,7 +37,11 @@ class _Model(NamedTuple):
 
 
 def polish(price: Price, point: FloatArray, cost: float, scale: FloatArray, tol: float, rounds: int) -> bool:
-    """Lower the cost until no star gains a share ``tol`` of it; whether that was reached. ``price`` keeps the best."""
+    """Lower the cost until no star gains a share ``tol`` of it; whether that was reached. ``price`` keeps the best.
+
+    A round that gains less than a quarter of the squared radius shrinks the star; one that took the longest step widens
+    it. Rounds without gain end the search: 4 once the star is small against the cost, 12 in any case.
+    """
     arms, radius, without_gain = np.diag(scale), np.sqrt(point.size), 0
     for _ in range(rounds):
         ends = np.concatenate([radius * arms, -radius * arms])

@@ -18,6 +18,7 @@ __all__ = [
     "VariationalQuadrature",
 ]
 
+# Schemes by the paper's names.
 NAMES = {
     cls.name: cls
     for cls in (Laplace, QuickLaplace, GaussQuadrature, VariationalQuadrature, RecentredQuadrature, ExactProjection)

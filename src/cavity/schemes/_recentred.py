@@ -42,7 +42,7 @@ class RecentredQuadrature:
 
     Where the search ends because no share leads up although all curvatures are positive, :math:`t` lies at a kink, at
     which a convex cost has many slopes; :math:`g` is then the one that balances the cavity. Exact on factorial
-    Gaussians. Two to four stars a factor as a rule. An arm at whose end the cost is not finite is shortened; where the
+    Gaussians. Usually two to four stars per factor. An arm at whose end the cost is not finite is shortened; where the
     centre has no finite cost there is no site, and its entries are NaN or infinite.
 
     Parameters

@@ -13,6 +13,7 @@ from cavity.losses import Loss, offers
 FloatArray = NDArray[np.float64]
 
 _TARGETS = {"signs": (-1.0, 1.0), "reals": (-1.5, 0.0, 2.0), "counts": (0.0, 1.0, 3.5)}  # tried, by kind
+# Names of the answers of a loss in messages.
 _ANSWERS = ("value", "derivatives[0]", "derivatives[1]", "derivatives[2]")
 _DIFFERENCE_STEP = 1e-5  # of central differences, relative to max(1, |z|)
 _DIFFERENCE_TOL = 1e-5  # share of the largest derivative: above the error of differences, below any mistake
