@@ -286,7 +286,8 @@ def run_case(seed: int) -> list[str]:
             continue
         classes = np.unique(y.astype(str)) if np.asarray(y).dtype.kind in "OU" else np.unique(y)
         part = slice(0, one_of(rng, 1, 1, 10, n))
-        if isinstance(rows, np.ndarray) or (sparse.issparse(rows) and rows.format == "csr" and rng.random() < 0.5):
+        # A malformed matrix goes to the library whole: SciPy itself crashes when it is asked for a part of one.
+        if isinstance(rows, np.ndarray) or (sparse.issparse(rows) and calm and rng.random() < 0.5):
             try:
                 rows, y = rows[part], y[part]
             except Exception:

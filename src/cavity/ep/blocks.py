@@ -161,7 +161,7 @@ class Blocks:
         self.loss, self.rows, self.work, self.options, self.adaptation = loss, rows, work, options, adaptation
         self.targets, self.beta = rows.targets[predictor], options.temperature.beta(0)
         self.sites = RowSites.start(self.targets.size)
-        self.change, self.least_change, self.shortest = np.inf, np.inf, 1.0
+        self.change, self.shortest = np.inf, 1.0
         self.next_prior, self.next_loss = work.prior, loss
         self.after: FloatArray = np.empty(0)
 
@@ -195,7 +195,7 @@ class Blocks:
         shift = np.max(np.abs(self.work.mean - mean) / np.sqrt(self.after), initial=0.0)
         stretch = np.max(np.abs(np.log(self.after / variance)), initial=0.0)
         self.change = float(max(shift, stretch))
-        self._set_ceiling(step.loop)
+        self._set_ceiling(step.loop, before)
         # With changes that fall by a constant rate, the sum of those to come; steps below one hide a part of them.
         # Two changes estimate the rate; it is believed up to 0.9.
         rate = min(self.change / before, 0.9) if before > 0.0 else 0.0
@@ -212,7 +212,6 @@ class Blocks:
                 self.sites.scale_by(factor)
                 self.loss = self.next_loss
         if self.next_prior is not self.work.prior:
-            self.least_change = np.inf  # what follows the new prior is not a sign of trouble
             if not self.work.set_prior(self.next_prior):
                 ledger.refuse(-1, Refusal.RESCALING)
 
@@ -222,7 +221,7 @@ class Blocks:
             **self.sites.arrays(),
             **self.work.snapshot(),
             **self.adaptation.snapshot(),
-            "numbers": np.array([self.beta, self.change, self.least_change, self.sites.ceiling]),
+            "numbers": np.array([self.beta, self.change, self.sites.ceiling]),
             "variances": self.after,
             **arrays_of("next_prior", self.next_prior),
             "loss_scales": np.array([float(getattr(one, "scale", 1.0)) for one in (self.loss, self.next_loss)]),
@@ -233,7 +232,7 @@ class Blocks:
         self.work.restore(state)
         self.adaptation.restore(state)
         self.sites.set_arrays(state)
-        self.beta, self.change, self.least_change, self.sites.ceiling = (float(n) for n in state["numbers"])
+        self.beta, self.change, self.sites.ceiling = (float(n) for n in state["numbers"])
         self.after = np.array(state["variances"])
         following_prior = gaussian_of("next_prior", state)
         self.next_prior = self.prior if following_prior == self.prior else following_prior
@@ -261,16 +260,14 @@ class Blocks:
             total += log_scale(self.loss, self.targets[part], weights, sites, beta=self.beta, power=o.power)
         return total
 
-    def _set_ceiling(self, number: int) -> None:
-        """Take smaller steps with all rows after a loop that changes more than an earlier one did, larger ones else.
+    def _set_ceiling(self, number: int, before: float) -> None:
+        """Take smaller steps with all rows after a loop that changes more than the one before, larger ones else.
 
         Convex costs hardly need it; of the others it decides whether they converge.
         """
         if number >= 5 and self.change > self.options.tol:
-            factor = 0.8 if self.change > self.least_change else 1.1
+            factor = 0.8 if self.change > before else 1.1
             self.sites.ceiling = min(max(factor * self.sites.ceiling, 0.02), 1.0)
-        if number > 0:
-            self.least_change = min(self.least_change, self.change)
 
     def _look_ahead(self, number: int) -> float:
         """Ask what prior and loss of the next loop should be; the largest change of their logarithms."""
