@@ -211,9 +211,8 @@ class Blocks:
             if self.work.scale(factor):
                 self.sites.scale_by(factor)
                 self.loss = self.next_loss
-        if self.next_prior is not self.work.prior:
-            if not self.work.set_prior(self.next_prior):
-                ledger.refuse(-1, Refusal.RESCALING)
+        if self.next_prior is not self.work.prior and not self.work.set_prior(self.next_prior):
+            ledger.refuse(-1, Refusal.RESCALING)
 
     def snapshot(self) -> dict[str, Any]:
         """Give sites, what their damping remembers, the posterior, and what adapts with it."""
