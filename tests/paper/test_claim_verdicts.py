@@ -200,7 +200,7 @@ def test_missing_costs_count_as_infinite():
         "data": "haberman",
         "loss": "hinge",
         "batches": 1,
-        "max_iter": 2,
+        "loops": 2,
         "start": 10.0,
         "curves": {"vq": {"cost": [None, 2.0, None], "spread": None}},
     }
