@@ -177,6 +177,26 @@ def assert_same(found, wanted, tol):
         assert np.max(np.abs(a - b), initial=0.0) <= tol * scale, f"{name}: {a} is not {b}"
 
 
+class Breaking(NamedTuple):
+    """Half squares, unless the target is too large; for one row at a time, as compiled code asks."""
+
+    limit: float = 5.0
+
+    @property
+    def targets(self) -> str:
+        return "reals"
+
+    def value(self, y: Any, z: Any) -> Any:
+        if y > self.limit:
+            raise OverflowError("too far out")
+        return 0.5 * (y - z) ** 2
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
+        if y > self.limit:
+            raise OverflowError("too far out")
+        return 0.5 * (y - z) ** 2, z - y, 1.0 + 0.0 * z
+
+
 class Asymmetric(NamedTuple):
     """A user's own loss: steeper on one side, with a kink, and no pieces."""
 

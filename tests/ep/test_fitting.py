@@ -1,5 +1,5 @@
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 import cavity
-from cases import assert_close, concave, fit, gaussian_cost, logistic_factors, quietly, standard_prior
+from cases import Breaking, assert_close, concave, fit, gaussian_cost, logistic_factors, quietly, standard_prior
 from cavity import CostFactor, FactorError, FactorialGaussian, LinearFactor, Status, schedules, schemes
 from cavity.factors import LinearBatches
 from cavity.losses import Hinge, Logistic
@@ -270,26 +270,6 @@ def test_success_is_silent():
         warnings.simplefilter("error")
         assert cavity.fit(factors, standard_prior(1)).status is Status.CONVERGED
         assert cavity.fit(factors, standard_prior(1), sites="none").status is Status.SINGLE_PASS
-
-
-class Breaking(NamedTuple):
-    """Half squares, unless the target is too large; for one row at a time, as compiled code asks."""
-
-    limit: float = 5.0
-
-    @property
-    def targets(self) -> str:
-        return "reals"
-
-    def value(self, y: Any, z: Any) -> Any:
-        if y > self.limit:
-            raise OverflowError("too far out")
-        return 0.5 * (y - z) ** 2
-
-    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
-        if y > self.limit:
-            raise OverflowError("too far out")
-        return 0.5 * (y - z) ** 2, z - y, 1.0 + 0.0 * z
 
 
 class BreakingAtOnce(Breaking):

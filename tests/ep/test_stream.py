@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import cavity
-from cases import random_cavity, random_rows, random_signs, seeds, standard_prior
+from cases import Breaking, random_cavity, random_rows, random_signs, seeds, standard_prior
 from cavity import FactorialGaussian, LinearFactor, schemes
 from cavity.ep.stream import Stream
 from cavity.kernels._work import work_for
@@ -137,26 +137,6 @@ def test_memory_does_not_grow_with_the_stream(monkeypatch):
         stream.take(sparse.csr_array(X[:n]), y[:n], None, 10)
         stream.take(X[:n], y[:n], None, 10)
     assert len(made) == 2
-
-
-class Breaking(NamedTuple):
-    """Half squares, unless the target is too large; for one row at a time, as compiled code asks."""
-
-    limit: float = 5.0
-
-    @property
-    def targets(self) -> str:
-        return "reals"
-
-    def value(self, y: Any, z: Any) -> Any:
-        if y > self.limit:
-            raise OverflowError("too far out")
-        return 0.5 * (y - z) ** 2
-
-    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
-        if y > self.limit:
-            raise OverflowError("too far out")
-        return 0.5 * (y - z) ** 2, z - y, 1.0 + 0.0 * z
 
 
 def opened(rng, d=6, scheme="la"):

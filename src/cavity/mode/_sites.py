@@ -95,7 +95,7 @@ def sites_at(factors: LinearBatches, prior: FactorialGaussian, mode: Mode, beta:
 
 
 def gaussians(factors: LinearBatches, sites: BatchSites) -> list[FactorialGaussian]:
-    """Give every site in the coordinates of its factor, as the plain engine keeps it."""
+    """Give every site in the coordinates of its factor, as the backend in plain Python keeps it."""
     values = []
     for k, factor in enumerate(factors):
         cells = np.arange(sites.starts[k], sites.starts[k + 1])

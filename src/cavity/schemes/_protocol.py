@@ -27,7 +27,7 @@ class Scheme(Protocol):
 
         The cavity is proper and has the factor's own coordinates, as the site will. The site may have negative
         precisions. Where no site could be computed its entries are NaN or infinite: trouble is data, to be
-        refused by the engine; errors are for wrong use.
+        refused by the backend; errors are for wrong use.
         """
 
 

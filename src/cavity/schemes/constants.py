@@ -1,4 +1,4 @@
-"""Numbers that the schemes and the plain engine share with their compiled forms."""
+"""Numbers that schemes and backends in plain Python share with their compiled forms."""
 
 # Updates: the paper's program raises site precisions to the first; a negative precision as small as the second, as a
 # share of the cavity's, is the rounding error of a second difference.

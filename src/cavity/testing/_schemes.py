@@ -105,7 +105,7 @@ def _random_cavity(rng: np.random.Generator, dim: int) -> FactorialGaussian:
 def _site(
     scheme: Scheme, factor: Factor, cavity: FactorialGaussian, beta: float, case: str, needed: str
 ) -> FactorialGaussian:
-    """Ask for a site as the engine does, with exceptions and wrong kinds as assertions."""
+    """Ask for a site as a backend does, with exceptions and wrong kinds as assertions."""
     try:
         with np.errstate(all="ignore"):
             site = scheme.approximate(factor, cavity, beta)
