@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from cavity import FactorialGaussian
-from cavity.ep.adaptation import LEAST_NOISE, Adaptive, revised_variance, typical_variance
+from cavity.ep.adaptation import LEAST_NOISE, Adaptive, Group, revised_variance, typical_variance
 from cavity.ep.row_sites import RowSites
 from cavity.losses import Logistic, Squared
 
@@ -40,7 +40,7 @@ def test_a_step_is_bounded():
 
 def test_nothing_free_keeps_the_prior_and_the_loss():
     prior = FactorialGaussian.from_moments(np.zeros(3), 1.0)
-    for adaptation in (Adaptive(), Adaptive(np.zeros(3, dtype=bool))):
+    for adaptation in (Adaptive(), Adaptive(())):
         assert adaptation.prior(prior, np.ones(3), np.ones(3), 5, 0.0) is prior
         loss = Logistic()
         assert adaptation.loss(loss, np.ones(2), np.ones(2), RowSites.start(2)) is loss
@@ -48,7 +48,7 @@ def test_nothing_free_keeps_the_prior_and_the_loss():
 
 def test_only_the_free_coefficients_change():
     prior = FactorialGaussian.from_moments([0.5, 0.5, 2.0], [1.0, 1.0, 100.0])
-    adaptation = Adaptive(np.array([True, True, False]), typical=1.0)
+    adaptation = Adaptive([Group(np.array([0, 1]), typical=1.0)])
     new = adaptation.prior(prior, np.array([3.0, -3.0, 50.0]), np.full(3, 0.1), 5, 0.0)
     np.testing.assert_allclose(new.mean, prior.mean)
     assert new.variance[0] == new.variance[1] > 1.0

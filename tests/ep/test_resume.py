@@ -9,7 +9,7 @@ from scipy import sparse
 import cavity
 from cases import quietly, standard_prior
 from cavity import CostFactor, LinearFactor, losses
-from cavity.ep.adaptation import Adaptive
+from cavity.ep.adaptation import Adaptive, Group
 from cavity.ep.blocks import run
 from cavity.ep.dense import DenseWork
 from cavity.ep.options import Options
@@ -85,7 +85,7 @@ def test_prior_variance_and_noise_scale_are_continued(storage, tmp_path):
     def fit(loops, state=None):
         matrix = rows.matrix()
         work = DenseWork(rows, prior) if storage == "dense" else SparseWork(rows, matrix, analyse(matrix), prior)
-        adaptation = Adaptive(np.ones(4, dtype=bool), 1.0, scale=True)
+        adaptation = Adaptive([Group(np.arange(4), 1.0)], scale=True)
         return run(losses.Absolute(), rows, work, Options(loops, 0.0), adaptation=adaptation, state=state)
 
     part, whole = fit(STOP), fit(LOOPS)

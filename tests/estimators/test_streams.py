@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import EPClassifier, EPRegressor, Status
-from cavity.ep import adaptation, blocks
+from cavity.ep import adaptation
 from cavity.ep import row_sites as sites
 from cavity.ep.dense import DenseWork
 from cavity.ep.stream import Stream
@@ -47,8 +47,8 @@ def raising_at(function, count, error):
 # Where a call of each kind can be interrupted: what to patch, and at which of its calls.
 POINTS = {
     "full": [
-        (blocks, "propose", 1),
-        (blocks, "propose", 4),
+        (sites, "propose", 1),
+        (sites, "propose", 4),
         (DenseWork, "add", 3),
         (DenseWork, "knowledge", 6),
         (adaptation, "revised_variance", 1),
@@ -61,8 +61,8 @@ POINTS = {
         (Stream, "take", 1),
         (Stream, "take", 4),
         (Stream, "take", 6),
-        (_base, "revised_variance", 1),
-        (_base, "revised_variance", 8),
+        (_base, "revised_variances", 1),
+        (_base, "revised_variances", 8),
         (_base.LinearEP, "_revise", 1),
         (_base.LinearEP, "_note_refusals", 1),
         (_streams.ProductStreams, "__init__", 1),
@@ -111,7 +111,7 @@ def test_an_interrupted_fit_leaves_the_fit_before(error, monkeypatch):
     before = frozen(model)
     for count in (1, 7):
         with monkeypatch.context() as patch:
-            patch.setattr(blocks, "propose", raising_at(blocks.propose, count, error))
+            patch.setattr(sites, "propose", raising_at(sites.propose, count, error))
             with pytest.raises(error):
                 model.set_params(prior_variance=2.0).fit(X, y)
         model.set_params(prior_variance=1.0)

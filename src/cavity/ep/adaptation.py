@@ -4,7 +4,8 @@ The prior variance follows MacKay's fixed point, with :math:`\nu` coefficients o
 
 .. math:: v \leftarrow \frac{\sum_j (m_j - \mu_j)^2 + \nu v_0}{\sum_j (1 - s_j^2 / v) + \nu},
 
-over coefficients of posterior mean :math:`m_j`, variance :math:`s_j^2` and prior mean :math:`\mu_j`. Its fixed point
+over coefficients of posterior mean :math:`m_j`, variance :math:`s_j^2` and prior mean :math:`\mu_j`, for every group of
+coefficients that share a variance. Its fixed point
 maximises the evidence, up to the added coefficients, which keep it finite where the data alone do not: one column, none
 that matters, or separable classes. In the first loops, far from the fixed point, it is averaged with the step of
 expectation maximisation, which is slower and never overshoots.
@@ -14,8 +15,9 @@ The noise scale follows the step of expectation maximisation, :mod:`cavity.noise
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,84 +40,88 @@ _LARGEST_FACTOR = 10.0
 LEAST_NOISE = 1e-4
 
 
+class Group(NamedTuple):
+    """Coefficients that share a prior variance which is to be found, and a typical variance of theirs."""
+
+    columns: NDArray[np.intp]
+    typical: float = 1.0
+
+
 @dataclass(slots=True, eq=False)
 class Adaptive:
-    """Revises prior variance, noise scale, or both, in one run.
+    """Revises prior variances, noise scale, or both, in one run.
 
     Parameters
     ----------
-    free
-        Coefficients that share a prior variance to be found; none if it is given.
-    typical
-        Their typical variance.
+    groups
+        Coefficients that share a prior variance to be found; none if all are given.
     scale
         Whether the field ``scale`` of the loss is to be found.
     beta
         Power of all factors.
     """
 
-    free: NDArray[np.bool_] | None = None
-    typical: float = 1.0
+    groups: Sequence[Group] = ()
     scale: bool = False
     beta: float = 1.0
-    _last: tuple[float, float] | None = None
+    _last: FloatArray | None = None
     _waited: int = 0
     _found: bool = False
 
     def prior(
         self, prior: FactorialGaussian, mean: FloatArray, variance: FloatArray, loop: int, change: float
     ) -> FactorialGaussian:
-        """Prior with the revised variance."""
-        if self.free is None or not np.any(self.free) or self._found:
+        """Prior with the revised variances."""
+        if not self.groups or self._found:
             return prior
-        center = prior.shift / prior.precision
-        v, cautious = 1.0 / float(prior.precision[self.free][0]), loop < 3  # far from the fixed point
+        cautious = loop < 3  # far from the fixed point
         self._waited += 1
         # After a revision the posterior follows: the next one waits until a loop changes it little, in standard
         # deviations, or for four loops.
         little = 0.2
         if not cautious and change > little and self._waited < 4:
             return prior
-        new = revised_variance(v, (mean - center)[self.free], variance[self.free], self.typical, cautious)
-        step = float(np.log(new / v))
+        v, new = variances_of(prior, self.groups), revised_variances(prior, mean, variance, self.groups, cautious)
+        steps = np.log(new / v)
         if not cautious:
             known = self._last is not None
-            step = self._secant(float(np.log(v)), step)
-            gain = 0.25 * abs(new / v - 1.0) * self._determined(variance, v) * abs(step)
-            # The next step would hardly raise the log evidence, and would change the variance by less than a fifth.
-            self._found = known and gain < 0.005 and abs(step) < 0.2 and change <= little
+            steps = self._secant(np.log(v), steps)
+            determined = np.array(
+                [_determined(variance[g.columns], one) for g, one in zip(self.groups, v, strict=True)]
+            )
+            gains = 0.25 * np.abs(new / v - 1.0) * determined * np.abs(steps)
+            # The next step would hardly raise the log evidence, and would change no variance by more than a fifth.
+            little_left = bool(np.sum(gains) < 0.005 and np.all(np.abs(steps) < 0.2))
+            self._found = known and little_left and change <= little
         if self._found:
             return prior
         self._waited = 0
-        variances = np.where(self.free, v * np.exp(step), 1.0 / prior.precision)
-        return FactorialGaussian.from_moments(center, variances)
+        return with_variances(prior, self.groups, v * np.exp(steps))
 
     def snapshot(self) -> dict[str, Any]:
         """Give what is remembered between two loops."""
-        last = (np.nan, np.nan) if self._last is None else self._last
-        return {"adaptation": np.array([*last, self._waited, self._found])}
+        last = np.full((2, len(self.groups)), np.nan) if self._last is None else self._last
+        return {"adaptation": np.array([self._waited, self._found, *np.ravel(last)])}
 
     def restore(self, state: State) -> None:
         """Return to such a state."""
-        here, step, waited, found = (float(number) for number in state["adaptation"])
-        self._last, self._waited, self._found = None if np.isnan(here) else (here, step), int(waited), bool(found)
+        waited, found, *last = (float(number) for number in state["adaptation"])
+        self._waited, self._found = int(waited), bool(found)
+        self._last = None if np.any(np.isnan(last)) else np.reshape(last, (2, len(self.groups)))
 
-    def _determined(self, variance: FloatArray, v: float) -> float:
-        """Count the coefficients that the data determine, the added ones included."""
-        free = variance[self.free]
-        return max(free.size - float(np.sum(free)) / v, 0.0) + _ADDED
-
-    def _secant(self, here: float, step: float) -> float:
-        """Step of the logarithm, by the secant through the fixed point's steps now and at the last revision.
+    def _secant(self, here: FloatArray, steps: FloatArray) -> FloatArray:
+        """Take steps of the logarithms, by the secant through the fixed point's steps now and at the last revision.
 
         Where the data say little of the variance, the plain iteration shortens its distance by a few percent per step.
         A slope is believed up to 0.95, which lengthens a step twentyfold.
         """
-        last, self._last = self._last, (here, step)
-        if last is None or last[0] == here:
-            return step
-        slope = 1.0 + (step - last[1]) / (here - last[0])
-        return limited(step / (1.0 - min(max(slope, -1.0), 0.95)))
+        last, self._last = self._last, np.array([here, steps])
+        if last is None:
+            return steps
+        moved = here - last[0]
+        slopes = 1.0 + (steps - last[1]) / np.where(moved == 0.0, np.inf, moved)
+        longer = np.array([limited(s) for s in steps / (1.0 - np.clip(slopes, -1.0, 0.95))])
+        return np.where(moved == 0.0, steps, longer)
 
     def loss(self, loss: Loss, targets: FloatArray, weights: FloatArray, sites: RowSites) -> Loss:
         """Loss with the revised scale."""
@@ -146,6 +152,37 @@ def revised_variance(v: float, deviations: FloatArray, variances: FloatArray, ty
         averaged = (squares + float(np.sum(variances)) + added) / (deviations.size + _ADDED)
         new = float(np.sqrt(new * averaged))
     return float(v * np.exp(limited(float(np.log(new / v)))))
+
+
+def _determined(variances: FloatArray, v: float) -> float:
+    """Count the coefficients that the data determine, the added ones included."""
+    return max(variances.size - float(np.sum(variances)) / v, 0.0) + _ADDED
+
+
+def variances_of(prior: FactorialGaussian, groups: Sequence[Group]) -> FloatArray:
+    """Prior variance of every group."""
+    return np.array([1.0 / float(prior.precision[group.columns[0]]) for group in groups])
+
+
+def with_variances(prior: FactorialGaussian, groups: Sequence[Group], variances: FloatArray) -> FactorialGaussian:
+    """Prior with other variances of the groups."""
+    each = 1.0 / prior.precision
+    for group, v in zip(groups, variances, strict=True):
+        each[group.columns] = v
+    return FactorialGaussian.from_moments(prior.shift / prior.precision, each)
+
+
+def revised_variances(
+    prior: FactorialGaussian, mean: FloatArray, variance: FloatArray, groups: Sequence[Group], cautious: bool
+) -> FloatArray:
+    """One step of the fixed point for every group, from posterior means and variances of all coefficients."""
+    apart = mean - prior.shift / prior.precision
+    return np.array(
+        [
+            revised_variance(v, apart[g.columns], variance[g.columns], g.typical, cautious)
+            for g, v in zip(groups, variances_of(prior, groups), strict=True)
+        ]
+    )
 
 
 def limited(step: float) -> float:

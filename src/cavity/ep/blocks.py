@@ -18,12 +18,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.ep import joint_sites, row_sites
 from cavity.ep.driver import Change, Run, Step
 from cavity.ep.driver import run as run_backend
 from cavity.ep.knowledge import Knowledge
 from cavity.ep.options import Options
 from cavity.ep.result import Ledger, Refusal, Result, Status
-from cavity.ep.row_sites import RowSites, log_scale, propose
+from cavity.ep.row_sites import RowSites, by_row
 from cavity.ep.snapshots import State, arrays_of, gaussian_of
 from cavity.factors.arranged import Rows
 from cavity.gaussians.factorial import FactorialGaussian
@@ -160,7 +161,9 @@ class Blocks:
     ) -> None:
         self.loss, self.rows, self.work, self.options, self.adaptation = loss, rows, work, options, adaptation
         self.targets, self.beta = rows.targets[predictor], options.temperature.beta(0)
-        self.sites = RowSites.start(self.targets.size)
+        predictors = getattr(loss, "predictors", None)
+        self.sites = RowSites.start(self.targets.size, predictors)
+        self.fitting: Any = row_sites if predictors is None else joint_sites
         self.change, self.shortest = np.inf, 1.0
         self.next_prior, self.next_loss = work.prior, loss
         self.after: FloatArray = np.empty(0)
@@ -256,7 +259,9 @@ class Blocks:
             sites = self.sites.part(part)
             sites.mean[:], sites.variance[:] = self.work.predictors(part)
             weights = self.rows.weights[part]
-            total += log_scale(self.loss, self.targets[part], weights, sites, beta=self.beta, power=o.power)
+            total += self.fitting.log_scale(
+                self.loss, self.targets[part], weights, sites, beta=self.beta, power=o.power
+            )
         return total
 
     def _set_ceiling(self, number: int, before: float) -> None:
@@ -286,7 +291,7 @@ class Blocks:
         sites = self.sites.part(part)
         sites.mean[:], sites.variance[:] = self.work.predictors(part)
         o = self.options
-        revision, step = propose(
+        revision, step = self.fitting.propose(
             self.loss, self.targets[part], self.rows.weights[part], sites, beta=self.beta, power=o.power, fresh=fresh
         )
         ledger.updates += step.size
@@ -299,7 +304,7 @@ class Blocks:
         least = 0.1
         for _ in range(8):
             farthest = 5.0 if shortened > least else np.inf
-            share = self.work.add(part, step * revision.precision, step * revision.shift, farthest)
+            share = self.work.add(part, by_row(step, revision.precision), by_row(step, revision.shift), farthest)
             if share >= 1.0:
                 sites.accept(revision, step)
                 self.shortest = min(self.shortest, shortened)

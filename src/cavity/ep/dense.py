@@ -40,7 +40,7 @@ class DenseWork:
 
     def __init__(self, rows: Rows, prior: FactorialGaussian, start: DenseKnowledge | None = None) -> None:
         self.rows, self.prior = rows, prior
-        self.start = DenseKnowledge.nothing(rows.shape[1]) if start is None else start
+        self.start = DenseKnowledge.nothing(prior.dim) if start is None else start
         self.shift, self._block = self.start.shift, (slice(0), np.empty((0, rows.shape[1])))
         self._inverted = np.empty(0), np.empty(0)
         if not self._factorise(np.asfortranarray(self.start.information)):

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cavity.ep.adaptation import Adaptive, revised_variance
+from cavity.ep.adaptation import Adaptive, Group, revised_variances, variances_of, with_variances
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Gaussian, Knowledge
 from cavity.ep.result import Ledger, Refusal, Result, Trace
 from cavity.estimators._design import Data, with_intercept
@@ -86,7 +86,7 @@ class LinearEP(Mergeable):
             rows = Rows.arrange(*data, p.intercept)
             plan, analysis = plan_fit(rows, p.covariance)
             typical = totals.typical_variance(self._typical_spread)
-            adaptation = Adaptive(p.free, typical, self._finds_scale)
+            adaptation = Adaptive(p.groups(typical), self._finds_scale)
             with threads_for(rows.shape):
                 if plan.covariance == "diagonal":
                     seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -156,10 +156,11 @@ class LinearEP(Mergeable):
                 x = dense_rows(X, p.intercept)[0]
                 self._keep_taken(take_row(self._loss, x, targets[:, 0], self._knowledge, self._priors, self.posterior_))
             else:
-                rows, free = Rows.arrange(X, targets, weights, p.intercept), None
+                rows = Rows.arrange(X, targets, weights, p.intercept)
+                groups: tuple[Group, ...] = ()
                 if totals.rows > 0.2 * self._totals.rows:  # a large share: found with the sites, as in fit
-                    free, self._rows_at_revision = p.free, self._totals.rows
-                adaptation = Adaptive(free, self._typical_variance(), first and self._finds_scale)
+                    groups, self._rows_at_revision = p.groups(self._typical_variance()), self._totals.rows
+                adaptation = Adaptive(groups, first and self._finds_scale)
                 self._keep_taken(take_rows(self._loss, rows, self._knowledge, self._priors, adaptation))
             self._follow(p, data)
             self._check_finite()
@@ -173,7 +174,7 @@ class LinearEP(Mergeable):
             nothing = kind.nothing(features + int(p.intercept))
             self._revise(_knowledge=(nothing,) * count, _totals=totals, _loss=self._make_loss())
             self._revise(_intercept=p.intercept, plan_=plan, n_iter_=1, _rows_at_revision=0.0)
-            self._priors = self._stream_priors(p, [self._typical_variance()] * count)
+            self._priors = self._stream_priors(p, [[]] * count)
             return
         if p.intercept != self._intercept:
             raise ValueError("fit_intercept must not change in the middle of a stream; start with a new model")
@@ -205,9 +206,11 @@ class LinearEP(Mergeable):
         """Variance that is typical of the rows seen."""
         return self._totals.typical_variance(self._typical_spread) * self._prior_units()[0] ** 2
 
-    def _stream_priors(self, p: Parameters, variances: Sequence[float]) -> tuple[FactorialGaussian, ...]:
-        """Priors of these variances, where they are not given."""
-        return tuple(p.prior(v, *self._prior_units()) for v in variances)
+    def _stream_priors(self, p: Parameters, variances: Sequence[Any]) -> tuple[FactorialGaussian, ...]:
+        """Priors of these variances per group, where they are not given; of typical ones where nothing is known."""
+        typical = self._typical_variance()
+        prior, groups = p.prior(typical, *self._prior_units()), p.groups(typical)
+        return tuple(with_variances(prior, groups[: len(v)], v) for v in variances)
 
     def _follow(self, p: Parameters, data: Data) -> None:
         """Let the prior follow what is known, whenever the rows seen have grown by a twentieth.
@@ -217,17 +220,14 @@ class LinearEP(Mergeable):
         if self._totals.rows < 1.05 * self._rows_at_revision:
             return
         self._rows_at_revision = self._totals.rows
-        typical = self._typical_variance()
-        if p.free is None:
-            if self._prior_units() != (1.0, 0.0):
-                self._revise(_knowledge=self._known(), _priors=self._stream_priors(p, [typical] * len(self._priors)))
-            return
-        for _ in range(10):
-            before = [float(prior.variance[p.free][0]) for prior in self._priors]
-            found = [
-                revised_variance(v, (q.mean - prior.mean)[p.free], q.variance[p.free], typical, cautious=False)
-                for v, q, prior in zip(before, self.posterior_, self._priors, strict=True)
-            ]
+        groups = p.groups(self._typical_variance())
+        if self._prior_units() != (1.0, 0.0):
+            found = [variances_of(prior, groups) for prior in self._priors]
+            self._revise(_knowledge=self._known(), _priors=self._stream_priors(p, found))
+        for _ in range(10 if groups else 0):
+            before = [variances_of(prior, groups) for prior in self._priors]
+            pairs = zip(self._priors, self.posterior_, strict=True)
+            found = [revised_variances(prior, q.mean, q.variance, groups, cautious=False) for prior, q in pairs]
             self._revise(_knowledge=self._known(), _priors=self._stream_priors(p, found))
             if np.max(np.abs(np.log(np.divide(found, before)))) < 0.02:
                 break

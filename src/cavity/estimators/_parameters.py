@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity._checks import as_float, flag, nonnegative_number, one_of, shown, whole_number
+from cavity.ep.adaptation import Group
 from cavity.gaussians.factorial import FactorialGaussian
 
 FloatArray = NDArray[np.float64]
@@ -81,12 +82,9 @@ class Parameters:
             and (not self.intercept or self.intercept_variance == other.intercept_variance)
         )
 
-    @property
-    def free(self) -> NDArray[np.bool_] | None:
-        """Coefficients whose prior variance is to be found; None if it is given."""
-        if self.prior_variance is not None:
-            return None
-        return np.append(np.ones(self.prior_mean.size, dtype=bool), np.zeros(int(self.intercept), dtype=bool))
+    def groups(self, typical: float) -> tuple[Group, ...]:
+        """Coefficients that share a prior variance which is to be found; none if it is given."""
+        return () if self.prior_variance is not None else (Group(np.arange(self.prior_mean.size), typical),)
 
 
 def moderate_number(name: str, value: Any) -> float:

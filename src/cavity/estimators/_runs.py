@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.ep.adaptation import Adaptive, revised_variance
+from cavity.ep.adaptation import Adaptive, revised_variances, with_variances
 from cavity.ep.blocks import Work, run
 from cavity.ep.dense import DenseWork
 from cavity.ep.knowledge import DiagonalKnowledge, Gaussian, Knowledge
@@ -109,7 +109,7 @@ def _run_product(
         safeguards=True,
     )
     watch = fitting.Watch(verbose=bool(p.verbose))
-    fits = 1 if adaptation.free is None and not adaptation.scale else 8
+    fits = 1 if not adaptation.groups and not adaptation.scale else 8
     for k in range(fits):
         result = fitting.run_checked(factors, prior, ExactProjection(), options, start, watch)
         if k + 1 == fits:
@@ -117,7 +117,7 @@ def _run_product(
         revised = _revised_prior(prior, result.posterior, adaptation, cautious=k < 1)
         loss = _revised_loss(factors, result.posterior, adaptation)
         scales = [float(getattr(one, "scale", 1.0)) for one in (loss, factors.loss)]
-        variance_change = abs(np.log(revised.precision[0] / prior.precision[0]))
+        variance_change = np.max(np.abs(np.log(revised.precision / prior.precision)))
         if variance_change < 0.1 and abs(np.log(scales[0] / scales[1])) < 0.01:
             break
         prior = revised
@@ -128,13 +128,9 @@ def _run_product(
 def _revised_prior(
     prior: FactorialGaussian, posterior: FactorialGaussian, adaptation: Adaptive, cautious: bool
 ) -> FactorialGaussian:
-    free = adaptation.free
-    if free is None:
-        return prior
-    before, center = 1.0 / float(prior.precision[free][0]), prior.mean
-    deviations = (posterior.mean - center)[free]
-    after = revised_variance(before, deviations, posterior.variance[free], adaptation.typical, cautious)
-    return FactorialGaussian.from_moments(center, np.where(free, after, prior.variance))
+    groups = adaptation.groups
+    found = revised_variances(prior, posterior.mean, posterior.variance, groups, cautious)
+    return with_variances(prior, groups, found) if groups else prior
 
 
 def _revised_loss(factors: LinearBatches, posterior: FactorialGaussian, adaptation: Adaptive) -> Loss:

@@ -1,0 +1,165 @@
+r"""Losses of several linear predictors of one row, :math:`u(y, z_1 \dots z_K)`, all from the same features.
+
+A loss of this kind is a ``NamedTuple`` whose property ``predictors`` says how many there are. It needs its value alone;
+`cavity.testing.check_joint_loss` checks one of your own. Two members are optional:
+
+- ``derivatives(y, z)``: value, slopes ``(..., K)`` and curvatures ``(..., K, K)``. Where there are more than three
+  predictors, sites follow from these, averaged over the posterior; without them, from 2 K + 1 values of the loss.
+- ``averages(y, z, weights, width)``: the weighted means of these three over nodes, ``z`` being ``(rows, nodes, K)``,
+  for predictors that have a further variance of ``width`` in all directions, one number per row. A loss that can
+  smooth itself needs fewer nodes.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Normal", "Softmax"]
+
+FloatArray = NDArray[np.float64]
+
+
+class JointLoss(Protocol):
+    """What is asked of a loss of several predictors. ``z`` has one axis more than ``y``, the last, of predictors."""
+
+    @property
+    def targets(self) -> str:
+        """Which targets are meant: ``"classes"``, whole numbers from zero on, or ``"reals"``."""
+
+    @property
+    def predictors(self) -> int:
+        """Number of linear predictors."""
+
+    def value(self, y: Any, z: Any) -> Any:
+        """Loss of the predictors ``z`` where the target is ``y``; never overflows for finite ``z``."""
+
+
+class Softmax(NamedTuple):
+    r"""Minus log probability of class :math:`y` among several, symmetric in the classes.
+
+    .. math:: u(y, z) = \log \sum_k e^{s_k} - s_y, \qquad s = Q z.
+
+    Only differences of the scores :math:`s_k` count. The predictors are their coordinates in an orthonormal basis
+    :math:`Q` of all scores that sum to zero (`contrasts`), one fewer than classes. With the same normal prior for all
+    coefficients every such basis gives the same posterior.
+
+    Parameters
+    ----------
+    classes
+        Number of classes.
+
+    Examples
+    --------
+    >>> float(Softmax(2).value(1, np.array([0.0])).round(4))
+    0.6931
+    """
+
+    classes: int = 3
+
+    @property
+    def targets(self) -> str:
+        return "classes"
+
+    @property
+    def predictors(self) -> int:
+        return int(self.classes) - 1
+
+    def value(self, y: Any, z: Any) -> Any:
+        scores = np.asarray(z) @ contrasts(int(self.classes)).T
+        largest = np.max(scores, axis=-1)
+        total = np.log(np.sum(np.exp(scores - largest[..., None]), axis=-1))
+        return total + largest - _chosen(scores, y)
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
+        basis = contrasts(int(self.classes))
+        scores = np.asarray(z) @ basis.T
+        p = _probabilities(scores)
+        slopes = (p - _indicators(y, p)) @ basis
+        spread = p @ basis
+        curvature = np.einsum("...k,ki,kj->...ij", p, basis, basis) - spread[..., :, None] * spread[..., None, :]
+        return self.value(y, z), slopes, curvature
+
+    def averages(
+        self, y: Any, z: FloatArray, weights: FloatArray, width: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        r"""Weighted means over nodes; a wide normal variable flattens the softmax by :math:`\sqrt{1 + \pi w / 8}`."""
+        basis, flat = contrasts(int(self.classes)), np.sqrt(1.0 + np.pi / 8.0 * width)
+        scores = z @ (basis.T / flat[:, None, None])
+        largest = np.max(scores, axis=-1)
+        p = np.exp(scores - largest[..., None])
+        totals = np.sum(p, axis=-1)
+        p /= totals[..., None]
+        mean = np.einsum("n,bnk->bk", weights, p)
+        at_class = _chosen(np.einsum("n,bnk->bk", weights, scores), y)
+        mean_value = flat * ((np.log(totals) + largest) @ weights - at_class)
+        products = -np.matmul((p * weights[:, None]).transpose(0, 2, 1), p)
+        diagonal = np.arange(int(self.classes))
+        products[:, diagonal, diagonal] += mean
+        curvature = basis.T @ products @ (basis / flat[:, None, None])
+        return mean_value, (mean - _indicators(y, mean)) @ basis, curvature
+
+
+class Normal(NamedTuple):
+    r"""Normal targets with a mean and a standard deviation of their own: minus their log density, up to a constant.
+
+    .. math:: u(y, z) = z_2 + \tfrac12 (y - z_1)^2 e^{-2 z_2}.
+
+    Parameters
+    ----------
+    floor
+        Smallest log standard deviation. Below it the exponential is continued by its tangent, so that nothing
+        overflows.
+
+    Examples
+    --------
+    >>> float(Normal().value(1.0, np.array([0.0, 0.0])))
+    0.5
+    """
+
+    floor: float = -50.0
+
+    @property
+    def targets(self) -> str:
+        return "reals"
+
+    @property
+    def predictors(self) -> int:
+        return 2
+
+    def value(self, y: Any, z: Any) -> Any:
+        mean, log_std = np.asarray(z)[..., 0], np.asarray(z)[..., 1]
+        return log_std + 0.5 * np.square(y - mean) * self._precision(log_std)
+
+    def _precision(self, log_std: Any) -> Any:
+        held = np.maximum(log_std, self.floor)
+        return np.exp(-2.0 * held) * (1.0 + 2.0 * (held - log_std))
+
+
+@cache
+def contrasts(classes: int) -> FloatArray:
+    """Orthonormal basis of all vectors that sum to zero, one per column (Helmert's)."""
+    basis = np.zeros((classes, classes - 1))
+    for j in range(classes - 1):
+        basis[: j + 1, j], basis[j + 1, j] = 1.0, -(j + 1.0)
+        basis[:, j] /= np.sqrt((j + 1.0) * (j + 2.0))
+    basis.flags.writeable = False
+    return basis
+
+
+def _probabilities(scores: FloatArray) -> FloatArray:
+    exponentials = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+    return np.asarray(exponentials / np.sum(exponentials, axis=-1, keepdims=True))
+
+
+def _chosen(scores: FloatArray, y: Any) -> Any:
+    """Score of the class of every row."""
+    places = np.broadcast_to(np.asarray(y, dtype=np.intp), scores.shape[:-1])[..., None]
+    return np.take_along_axis(scores, places, axis=-1)[..., 0]
+
+
+def _indicators(y: Any, like: FloatArray) -> FloatArray:
+    return np.asarray(np.asarray(y, dtype=np.intp)[..., None] == np.arange(like.shape[-1]), dtype=np.float64)
