@@ -85,8 +85,8 @@ def test_the_trace_is_a_point_a_loop_and_the_tolerance(of_two):
     ax.figure.canvas.draw()
 
 
-def test_the_traces_of_classes_have_a_legend(of_three):
-    ax = of_three.plot_trace()
+def test_the_traces_of_classes_have_a_legend():
+    ax = classifier(loss="hinge").fit(*three_classes()).plot_trace()
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ash", "birch", "cedar"]
     assert len(ax.get_lines()) == 4
 

@@ -14,11 +14,13 @@ from cavity.estimators._parameters import Parameters
 
 def test_numbers_and_vectors_make_a_prior():
     model = EPClassifier(prior_mean=0.5, prior_variance=[1.0, 2.0, 4.0])
+    model.n_features_in_ = 3
     prior = Parameters.of(model, 3).prior(7.0)
     np.testing.assert_allclose(prior.mean, [0.5, 0.5, 0.5, 0.0])
     np.testing.assert_allclose(prior.variance, [1.0, 2.0, 4.0, 100.0])
     assert prior.log_mass == pytest.approx(0.0, abs=1e-12)
     model = EPClassifier(prior_mean=np.array([1.0, -1.0]), fit_intercept=False)
+    model.n_features_in_ = 2
     prior = Parameters.of(model, 2).prior(9.0)
     np.testing.assert_allclose(prior.mean, [1.0, -1.0])
     np.testing.assert_allclose(prior.variance, 9.0)
@@ -127,7 +129,7 @@ def test_every_class_has_its_own():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 5))
     y = np.where(rng.random(400) < 0.3, 2, (X[:, 0] > 0.0).astype(int))  # the third class cannot be told
-    model = EPClassifier(max_iter=500).fit(X, y)
+    model = EPClassifier(loss="hinge", max_iter=500).fit(X, y)
     assert model.prior_variance_.shape == (3,)
     assert model.prior_variance_[2] < 0.5 * min(model.prior_variance_[:2])
 

@@ -12,15 +12,16 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import EPClassifier, EPRegressor, Status
-from cavity.ep import adaptation
+from cavity.ep import adaptation, joint_sites
 from cavity.ep import row_sites as sites
 from cavity.ep.dense import DenseWork
+from cavity.ep.joint import JointWork
 from cavity.ep.stream import Stream
-from cavity.estimators import _base, _streams
+from cavity.estimators import _streaming, _streams
 from cavity.losses import Logistic
 
 CLASSES = np.arange(6)
-KINDS = {"full": {}, "product": {"covariance": "diagonal"}}
+KINDS = {"full": {"loss": "hinge"}, "joint": {}, "product": {"covariance": "diagonal"}}
 STORAGES = {"dense": np.asarray, "sparse": sparse.csr_array}
 ERRORS = [KeyboardInterrupt, MemoryError, RuntimeError]
 
@@ -53,18 +54,28 @@ POINTS = {
         (DenseWork, "knowledge", 6),
         (adaptation, "revised_variance", 1),
         (adaptation, "revised_variance", 9),
-        (_base.LinearEP, "_keep_taken", 1),
-        (_base.LinearEP, "_forget", 1),
-        (_base.LinearEP, "_note_refusals", 1),
+        (_streaming.StreamingEP, "_keep_taken", 1),
+        (_streaming.StreamingEP, "_forget", 1),
+        (_streaming.StreamingEP, "_note_refusals", 1),
+    ],
+    "joint": [
+        (joint_sites, "propose", 1),
+        (joint_sites, "propose", 2),
+        (JointWork, "add", 2),
+        (JointWork, "knowledge", 1),
+        (adaptation, "revised_variance", 1),
+        (_streaming.StreamingEP, "_keep_taken", 1),
+        (_streaming.StreamingEP, "_forget", 1),
+        (_streaming.StreamingEP, "_note_refusals", 1),
     ],
     "product": [
         (Stream, "take", 1),
         (Stream, "take", 4),
         (Stream, "take", 6),
-        (_base, "revised_variances", 1),
-        (_base, "revised_variances", 8),
-        (_base.LinearEP, "_revise", 1),
-        (_base.LinearEP, "_note_refusals", 1),
+        (_streaming, "revised_variances", 1),
+        (_streaming, "revised_variances", 8),
+        (_streaming.StreamingEP, "_revise", 1),
+        (_streaming.StreamingEP, "_note_refusals", 1),
         (_streams.ProductStreams, "__init__", 1),
     ],
 }
@@ -107,7 +118,7 @@ def test_an_interrupted_first_call_leaves_a_model_that_is_not_fitted(kind, error
 @pytest.mark.parametrize("error", ERRORS)
 def test_an_interrupted_fit_leaves_the_fit_before(error, monkeypatch):
     X, y = rows_of_six()
-    model = EPClassifier(prior_variance=1.0).fit(X, y)
+    model = EPClassifier(loss="hinge", prior_variance=1.0).fit(X, y)
     before = frozen(model)
     for count in (1, 7):
         with monkeypatch.context() as patch:
@@ -121,7 +132,7 @@ def test_an_interrupted_fit_leaves_the_fit_before(error, monkeypatch):
 def test_an_interrupted_row_of_a_stream_leaves_it_as_it_was(monkeypatch):
     """One row per call has a path of its own."""
     X, y = rows_of_six()
-    model = EPClassifier().partial_fit(X[:60], y[:60], classes=CLASSES)
+    model = EPClassifier(loss="hinge").partial_fit(X[:60], y[:60], classes=CLASSES)
     untouched, before = copy.deepcopy(model), frozen(model)
     with monkeypatch.context() as patch:
         patch.setattr(_streams, "propose", raising_at(_streams.propose, 4, KeyboardInterrupt))

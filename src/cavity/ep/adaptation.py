@@ -41,10 +41,15 @@ LEAST_NOISE = 1e-4
 
 
 class Group(NamedTuple):
-    """Coefficients that share a prior variance which is to be found, and a typical variance of theirs."""
+    """Coefficients that share a prior variance which is to be found, and a typical variance of theirs.
+
+    ``accuracy`` is the largest change of the logarithm that may be left: predictions hardly depend on it, but
+    a user may want to read it.
+    """
 
     columns: NDArray[np.intp]
     typical: float = 1.0
+    accuracy: float = 0.2
 
 
 @dataclass(slots=True, eq=False)
@@ -90,8 +95,9 @@ class Adaptive:
                 [_determined(variance[g.columns], one) for g, one in zip(self.groups, v, strict=True)]
             )
             gains = 0.25 * np.abs(new / v - 1.0) * determined * np.abs(steps)
-            # The next step would hardly raise the log evidence, and would change no variance by more than a fifth.
-            little_left = bool(np.sum(gains) < 0.005 and np.all(np.abs(steps) < 0.2))
+            # The next step would hardly raise the log evidence, and would change no variance by more than asked for.
+            accuracies = [group.accuracy for group in self.groups]
+            little_left = bool(np.sum(gains) < 0.005 and np.all(np.abs(steps) < accuracies))
             self._found = known and little_left and change <= little
         if self._found:
             return prior
@@ -129,7 +135,8 @@ class Adaptive:
             return loss
         before = float(loss.scale)  # type: ignore[attr-defined]
         floor = LEAST_NOISE * (_spread(targets, weights) or 1.0)
-        found = estimate_scale(loss, targets - sites.mean, sites.variance, weights, beta=self.beta, floor=floor)
+        residuals = targets - sites.mean - sites.offset
+        found = estimate_scale(loss, residuals, sites.variance, weights, beta=self.beta, floor=floor)
         if not np.isfinite(found):
             return loss
         new = min(max(found, before / _LARGEST_FACTOR), before * _LARGEST_FACTOR)

@@ -153,6 +153,11 @@ def run(
     return run_backend(backend, options, after_loop=after_loop, state=state)
 
 
+def first_of(count: int) -> FloatArray:
+    """Weights that choose the first of several predictors, which offsets belong to."""
+    return np.asarray(np.eye(1, count)[0])
+
+
 class Blocks:
     """Sites of all rows, and the posterior that they make with the prior."""
 
@@ -163,6 +168,8 @@ class Blocks:
         self.targets, self.beta = rows.targets[predictor], options.temperature.beta(0)
         predictors = getattr(loss, "predictors", None)
         self.sites = RowSites.start(self.targets.size, predictors)
+        if rows.offset is not None:
+            self.sites.offset[:] = rows.offset if predictors is None else rows.offset[:, None] * first_of(predictors)
         self.fitting: Any = row_sites if predictors is None else joint_sites
         self.change, self.shortest = np.inf, 1.0
         self.next_prior, self.next_loss = work.prior, loss

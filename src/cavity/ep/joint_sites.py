@@ -34,7 +34,7 @@ def propose(
     _check(power)
     with np.errstate(all="ignore"):
         present = (sites.precision, sites.shift)
-        new = joint_sites(loss, targets, sites.mean, sites.variance, present, beta * weights)
+        new = joint_sites(loss, targets, sites.mean, sites.variance, present, beta * weights, sites.offset)
         finite = np.isfinite(np.sum(new.precision, axis=(1, 2)) + np.sum(new.shift, axis=1) + new.log_scale)
         nothing = np.trace(sites.variance, axis1=1, axis2=2) == 0.0  # a row of zeros says nothing of any coefficient
         kept = ~finite | nothing
@@ -54,7 +54,8 @@ def log_scale(
     _check(power)
     with np.errstate(all="ignore"):
         present = (sites.precision, sites.shift)
-        scales = joint_sites(loss, targets, sites.mean, sites.variance, present, beta * weights).log_scale
+        new = joint_sites(loss, targets, sites.mean, sites.variance, present, beta * weights, sites.offset)
+    scales = new.log_scale
     return float(np.sum(scales[np.isfinite(scales)]))
 
 

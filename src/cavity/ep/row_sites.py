@@ -25,7 +25,7 @@ from cavity.moments import tilts
 FloatArray = NDArray[np.float64]
 
 # Fields of `RowSites` with one number per row, or with a matrix where the row has several predictors.
-_ARRAYS = ("precision", "shift", "step", "turn_precision", "turn_shift", "mean", "variance")
+_ARRAYS = ("precision", "shift", "step", "turn_precision", "turn_shift", "mean", "variance", "offset")
 _MATRICES = ("precision", "turn_precision", "variance")
 
 
@@ -45,6 +45,8 @@ class RowSites:
         Last proposed change of T, and of the site's slope at the posterior mean.
     mean, variance
         Mean and variance of the predictor when the row was visited last.
+    offset
+        Known part of the predictor, beside mean and variance.
     ceiling
         Largest step of any row.
     """
@@ -56,6 +58,7 @@ class RowSites:
     turn_shift: FloatArray
     mean: FloatArray
     variance: FloatArray
+    offset: FloatArray
     ceiling: float = 1.0
 
     @classmethod
@@ -149,7 +152,7 @@ def propose(
     """
     with np.errstate(all="ignore"):
         cavity = _Cavities.of(sites, weights, beta, power)
-        tilt = tilts(loss, targets, cavity.mean, cavity.variance, cavity.exponent)
+        tilt = tilts(loss, targets, cavity.mean + sites.offset, cavity.variance, cavity.exponent)
         t = (1.0 / tilt.ratio - 1.0) / cavity.variance
         r = cavity.mean * t + tilt.shift / (tilt.ratio * np.sqrt(cavity.variance))
         nothing = sites.variance == 0.0  # a row of zeros says nothing of any coefficient
@@ -175,7 +178,7 @@ def log_scale(
     """
     with np.errstate(all="ignore"):
         cavity = _Cavities.of(sites, weights, beta, power)
-        masses = tilts(loss, targets, cavity.mean, cavity.variance, cavity.exponent).log_mass
+        masses = tilts(loss, targets, cavity.mean + sites.offset, cavity.variance, cavity.exponent).log_mass
         t, r = power * sites.precision, power * sites.shift
         apart, v = cavity.mean - sites.mean, sites.variance
         # Logarithm of the integral of cavity times site, from its height at the cavity's mean.

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 from sklearn.base import ClassifierMixin
-from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import column_or_1d
 
-from cavity import losses
-from cavity._checks import as_float, number_between, shown
-from cavity.estimators._base import LinearEP
-from cavity.estimators._design import Data, rows_of_weight
-from cavity.estimators._labels import by_row, check_count, classes_and_codes, codes_of, normalised, signs_of
-from cavity.estimators._links import log_odds, positive_probability
-from cavity.estimators._totals import Totals
-from cavity.losses import Loss
+from cavity._checks import number_between
+from cavity.estimators._design import checked_offset, with_intercept
+from cavity.estimators._joint import joint_predictors
+from cavity.estimators._labelled import LOSSES, LabelledRows
+from cavity.estimators._labels import (
+    by_row,
+    check_count,
+    normalised,
+)
+from cavity.estimators._links import log_odds, positive_probability, softmax_probability
 
 FloatArray = NDArray[np.float64]
 
-# Losses that have a name; all are symmetric in the two classes.
-_LOSSES: dict[str, type] = {"logistic": losses.Logistic, "hinge": losses.Hinge, "quasi01": losses.QuasiZeroOne}
 
-
-class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
+class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
     r"""Linear classifier with a posterior: means, standard deviations and correlations of all coefficients.
 
     The posterior of :math:`\theta` under a Gaussian prior and the likelihood
     :math:`e^{-\ell(y, x^\top\theta)}` of every row is approximated by a Gaussian, by expectation propagation over
-    blocks of rows. More than two classes get one posterior each, one class against the rest.
+    blocks of rows. For more than two classes the logistic loss becomes the softmax of one linear predictor per class,
+    whose coefficients sum to zero over the classes and have one joint posterior; other losses, and tables too wide for
+    that, get one posterior for each class against the rest.
 
     Parameters
     ----------
@@ -41,8 +41,13 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         Prior variance of the coefficients. ``"auto"`` finds one number for all of them from the data, by maximising the
         evidence while the posterior is fitted; `prior_variance_` has it. For hinge and quasi 0-1, which are not
         likelihoods, it is the variance that makes the coefficients found typical draws of the prior.
+    prior_groups : array of n_features labels, dict of names and features, "categories" or None, default=None
+        Groups of features whose coefficients have a prior variance of their own, each found. ``"categories"`` takes the
+        features of one encoded column as a group, by their names. Columns of categories in a DataFrame are groups
+        anyway (see `fit`).
     prior_mean : float or array of shape (n_features,), default=0.0
-        Prior mean of the coefficients.
+        Prior mean of the coefficients. The softmax of several classes depends on differences between them only, and so
+        not on a mean that they share.
     fit_intercept : bool, default=True
         Whether to add a constant column.
     intercept_prior_variance : float, default=100.0
@@ -107,6 +112,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         loss: Any = "logistic",
         *,
         prior_variance: Any = "auto",
+        prior_groups: Any = None,
         prior_mean: Any = 0.0,
         fit_intercept: bool = True,
         intercept_prior_variance: float = 100.0,
@@ -119,6 +125,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     ) -> None:
         self.loss = loss
         self.prior_variance = prior_variance
+        self.prior_groups = prior_groups
         self.prior_mean = prior_mean
         self.fit_intercept = fit_intercept
         self.intercept_prior_variance = intercept_prior_variance
@@ -136,6 +143,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         forget: float = 0.0,
+        offset: ArrayLike | None = None,
     ) -> Self:
         """Take in rows of a stream: their sites are added to what is known, and dropped.
 
@@ -145,7 +153,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
 
         Parameters
         ----------
-        X, y, sample_weight
+        X, y, sample_weight, offset
             As in `fit`.
         classes : array-like, optional
             All labels that may come; needed at the first call.
@@ -178,23 +186,11 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
                 raise ValueError(
                     f"`classes={classes!r}` is not the same as on last call to partial_fit, {self.classes_!r}"
                 )
-            data, totals = self._read(X, y, sample_weight, reset=first, classes=self.classes_)
+            data, totals = self._read(X, y, sample_weight, offset, reset=first, classes=self.classes_)
             self._take(data, totals, share)
         return self
 
-    def _read(self, X: Any, y: Any, sample_weight: Any, reset: bool = True, classes: Any = None) -> tuple[Data, Totals]:
-        """Check rows, labels and weights; the classes are those of the labels, unless given."""
-        if reset or not self._is_plain(X):
-            X, y = self._check_X(X, y=y, reset=reset)
-        if classes is None:
-            self.classes_, codes = classes_and_codes(y)
-            check_count(self.classes_)
-        else:
-            codes = codes_of(y, classes, X.shape[0])
-        X, codes, weights = rows_of_weight(X, codes, sample_weight, self._class_weights(codes))
-        return Data(X, signs_of(codes, self.classes_.size), weights), Totals.of(X, weights)
-
-    def decision_function(self, X: Any, return_std: bool = False) -> Any:
+    def decision_function(self, X: Any, return_std: bool = False, offset: ArrayLike | None = None) -> Any:
         """Score of every row: the log odds of `predict_proba`, or the linear predictor itself with its spread.
 
         The log odds are the linear predictor moderated by how little is known of it, and rank rows as the probabilities
@@ -206,47 +202,62 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
             Rows.
         return_std : bool, default=False
             Whether to return posterior mean and standard deviation of the linear predictor instead.
+        offset : array-like of shape (n_samples,), optional
+            Known part of the linear predictor.
 
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes), or two of them
             Positive means ``classes_[1]``, or the class of the column.
         """
-        mean, variance = self._latent(self._checked_for_prediction(X))
+        X = self._checked_for_prediction(X)
+        mean, variance = self._latent(X, offset)
         if return_std:
             return by_row(mean), by_row(np.sqrt(variance))
+        if self._is_joint:
+            p = np.clip(self._class_probabilities(X), 1e-300, None)
+            return np.log(p) - np.log(np.maximum(1.0 - p, 1e-300))
         return by_row(self._over_predictors(log_odds, mean, variance))
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any, offset: ArrayLike | None = None) -> Any:
         """Label of the highest probability."""
-        mean, variance = self._latent(self._checked_for_prediction(X))
+        X = self._checked_for_prediction(X)
+        if self._is_joint:
+            return self.classes_[np.argmax(self._class_probabilities(X), axis=1)]
+        mean, variance = self._latent(X, offset)
         if len(mean) > 1:
             return self.classes_[np.argmax(self._over_predictors(log_odds, mean, variance), axis=0)]
-        symmetric = isinstance(self._loss, tuple(_LOSSES.values()))  # then the sign of the mean decides
+        symmetric = isinstance(self._loss, tuple(LOSSES.values()))  # then the sign of the mean decides
         scores = mean if symmetric else self._over_predictors(log_odds, mean, variance)
         return self.classes_[(scores[0] > 0.0).astype(np.intp)]
 
-    def predict_proba(self, X: Any) -> FloatArray:
+    def predict_proba(self, X: Any, offset: ArrayLike | None = None) -> FloatArray:
         r"""Probabilities of the classes, integrated over the posterior.
 
         The link of a loss is :math:`P(+ \mid z) \propto e^{-\ell(+1, z)}`, normalised over both signs: the
         logistic function for the logistic loss, and :math:`1/(1 + e^{-(\ell(-1, z) - \ell(+1, z))})` for hinge,
         quasi 0-1 and any other. Its mean under the Gaussian posterior of :math:`z = x^\top\theta` is returned. More
-        than two classes: the probabilities of each against the rest, divided by their sum.
+        than two classes: the mean of the softmax, or where there is none, the probabilities of each against the rest,
+        divided by their sum.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
             Rows sum to one.
         """
-        return normalised(self._over_predictors(positive_probability, *self._latent(self._checked_for_prediction(X))))
+        X = self._checked_for_prediction(X)
+        if self._is_joint:
+            return self._class_probabilities(X)
+        return normalised(self._over_predictors(positive_probability, *self._latent(X, offset)))
 
-    def predict_log_proba(self, X: Any) -> FloatArray:
+    def predict_log_proba(self, X: Any, offset: ArrayLike | None = None) -> FloatArray:
         """Logarithms of `predict_proba`."""
         with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))
+            return np.log(self.predict_proba(X, offset))
 
-    def predict_proba_samples(self, X: Any, n: int = 100, random_state: Any = None) -> FloatArray:
+    def predict_proba_samples(
+        self, X: Any, n: int = 100, random_state: Any = None, offset: ArrayLike | None = None
+    ) -> FloatArray:
         """Probabilities under draws of the coefficients, for credible intervals and Thompson sampling.
 
         Returns
@@ -256,55 +267,30 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         """
         X = self._checked_for_prediction(X)
         coef, intercept = self.sample_coef(n, random_state, return_intercept=True)
-        coef, intercept = coef.reshape(n, -1, self.n_features_in_), intercept.reshape(n, -1)
-        draws = []
+        coef, intercept = coef.reshape(n, -1, self._width), intercept.reshape(n, -1)
+        known, draws = checked_offset(offset, X.shape[0]), []
         for c, b in zip(coef, intercept, strict=True):
-            z = (np.asarray(X @ c.T, dtype=np.float64) + b).T
+            z = (np.asarray(X @ c.T, dtype=np.float64) + b).T + (0.0 if known is None else known)
+            if self._is_joint:
+                draws.append(softmax(z, axis=0).T)
+                continue
             draws.append(normalised(self._over_predictors(positive_probability, z, np.zeros_like(z))))
         return np.array(draws)
+
+    def _class_probabilities(self, X: Any) -> FloatArray:
+        """Probabilities of all classes, integrated over the joint posterior."""
+        rows = with_intercept(X.astype(np.float64, copy=False)) if self._intercept else X.astype(np.float64, copy=False)
+        whole: Any = self._whole_posteriors()[0]
+        count = self.classes_.size
+        return softmax_probability(*joint_predictors(whole, rows, count - 1), count)[:, self._class_ranks]
 
     def _over_predictors(self, link: Any, mean: FloatArray, variance: FloatArray) -> FloatArray:
         """Apply a link to every linear predictor, one per row."""
         return np.array([link(self._loss, m, v) for m, v in zip(mean, variance, strict=True)])
 
-    def _make_loss(self) -> Loss:
-        balanced = isinstance(self.class_weight, str) and self.class_weight == "balanced"
-        if not (self.class_weight is None or balanced or isinstance(self.class_weight, Mapping)):
-            raise ValueError(f"class_weight must be a dict, 'balanced' or None, got {shown(self.class_weight)}")
-        loss: Any = self.loss
-        if isinstance(loss, str):
-            if loss not in _LOSSES:
-                raise ValueError(f"loss must be one of {', '.join(map(repr, _LOSSES))} or a loss object, got {loss!r}")
-            loss = _LOSSES[loss]()
-        elif isinstance(loss, type) or getattr(loss, "targets", None) != "signs":
-            raise ValueError(f"loss must be made for the labels -1 and +1 (targets 'signs'), got {loss!r}")
-        made: Loss = loss
-        return made
-
-    def _class_weights(self, codes: Any) -> FloatArray | None:
-        """Weight of every row's class."""
-        if self.class_weight is None:
-            return None
-        given = self.class_weight if isinstance(self.class_weight, str) else dict(self.class_weight)
-        if not isinstance(given, str) and not all(0.0 <= as_float(w) < np.inf for w in given.values()):
-            raise ValueError(f"class_weight must hold finite numbers that are not negative, got {shown(given)}")
-        each = compute_class_weight(given, classes=self.classes_, y=self.classes_[codes])
-        return np.asarray(each[codes], dtype=np.float64)
-
     @property
     def _groups(self) -> list[str] | None:
         return None if len(self.posterior_) == 1 else [str(c) for c in self.classes_]
-
-    def _check_own_state(self) -> None:
-        classes = vars(self).get("classes_")
-        count = classes.size if isinstance(classes, np.ndarray) and classes.ndim == 1 else 0
-        if count < 2 or len(self._knowledge) != (1 if count == 2 else count) or self._loss.targets != "signs":
-            raise ValueError("the model is not consistent: its classes do not fit its posteriors and its loss")
-
-    def _check_mergeable(self, other: Self) -> None:
-        super()._check_mergeable(other)
-        if not np.array_equal(other.classes_, self.classes_):
-            raise ValueError(f"the models have different classes, {self.classes_} and {other.classes_}")
 
 
 __all__ = ["EPClassifier"]

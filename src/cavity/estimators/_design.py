@@ -9,15 +9,17 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight
 
+from cavity._checks import shown
 from cavity.estimators._parameters import LARGEST_NUMBER
 
 
 class Data(NamedTuple):
-    """Rows of positive weight: matrix, targets ``(predictors, rows)``, and weights unless all are one."""
+    """Rows of positive weight: matrix, targets ``(predictors, rows)``, weights unless all are one, offsets if any."""
 
     X: Any
     targets: Any
     weights: Any
+    offset: Any = None
 
 
 def with_intercept(X: Any) -> Any:
@@ -50,6 +52,19 @@ def rows_of_weight(X: Any, targets: Any, sample_weight: ArrayLike | None, factor
     if not np.any(kept):
         raise ValueError("sample_weight must be positive for at least one row, got zeros only")
     return X[kept], targets[..., kept], weights[kept]
+
+
+def checked_offset(offset: ArrayLike | None, rows: int) -> Any:
+    """Check known parts of the linear predictors, one per row."""
+    if offset is None:
+        return None
+    try:
+        found = np.asarray(offset, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = np.empty((0, 0))
+    if found.shape != (rows,) or not np.all(np.abs(found) <= LARGEST_NUMBER):
+        raise ValueError(f"offset must hold one finite number for each of {rows} rows, got {shown(offset)}")
+    return found
 
 
 def squared(X: Any) -> Any:

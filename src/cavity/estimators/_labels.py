@@ -70,3 +70,13 @@ def check_count(classes: Any) -> Any:
     if classes.size < 2:
         raise ValueError(f"The number of classes has to be greater than one; got {classes.size} class")
     return classes
+
+
+def ranks_of_classes(X: Any, codes: Any, weights: Any, count: int) -> list[int]:
+    """Place of every class in an order that follows from its rows: by their weight, then by the sums of columns."""
+    w = np.ones(codes.size) if weights is None else weights
+    totals = np.bincount(codes, w, count)
+    belongs = np.asarray(codes == np.arange(count)[:, None], dtype=np.float64) * w
+    sums = np.asarray(belongs @ X)
+    order = np.lexsort((*sums.T[::-1], totals))
+    return [int(rank) for rank in np.argsort(order)]

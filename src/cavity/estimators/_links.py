@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 
 from cavity.losses import Loss, offers
+from cavity.losses.joint import Softmax
+from cavity.moments import joint_nodes
 from cavity.quadrature import hermite
 
 FloatArray = NDArray[np.float64]
@@ -34,6 +36,17 @@ def log_odds(loss: Loss, mean: FloatArray, variance: FloatArray) -> FloatArray:
     std = np.sqrt(variance)
     positive, negative = (np.maximum(_probability(loss, mean, std, s), 1e-300) for s in (1.0, -1.0))
     return np.log(positive) - np.log(negative)
+
+
+def softmax_probability(mean: FloatArray, variance: FloatArray, classes: int) -> FloatArray:
+    """Mean of the softmax in the classes' own order, from means and covariances of its contrasts."""
+    loss = Softmax(classes)
+    out = np.empty((len(mean), classes))
+    at_once = 1024  # rows: with up to 128 nodes and some classes each
+    for i in range(0, len(mean), at_once):
+        part = slice(i, i + at_once)
+        out[part] = loss.mean_probabilities(*joint_nodes(mean[part], variance[part]))
+    return out / np.sum(out, axis=1, keepdims=True)
 
 
 def _probability(loss: Loss, mean: FloatArray, std: FloatArray, sign: float) -> FloatArray:

@@ -9,11 +9,12 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from cavity.estimators._parameters import Parameters
-from cavity.estimators._posteriors import OF_STREAMS, Posteriors
+from cavity.estimators._posteriors import OF_STREAMS
+from cavity.estimators._reports import Reports
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 
 
-class Mergeable(Posteriors):
+class Mergeable(Reports):
     """Adds up what two models know."""
 
     def merge(self, other: Self) -> Self:
@@ -67,7 +68,11 @@ class Mergeable(Posteriors):
                 f"the models keep different posteriors, {self.plan_.covariance} and {other.plan_.covariance}: give "
                 "both the same covariance"
             )
-        if not Parameters.of(self, self.n_features_in_).same_prior(Parameters.of(other, self.n_features_in_)):
+        if vars(self).get("categories_") != vars(other).get("categories_"):
+            raise ValueError(
+                "the models know different levels: give columns of categories a type that names all levels"
+            )
+        if not Parameters.of(self, self._width).same_prior(Parameters.of(other, other._width)):
             raise ValueError(
                 "the models have different priors: give both the same prior_variance, prior_mean and "
                 "intercept_prior_variance"

@@ -16,6 +16,7 @@ from cavity.estimators._plan import Plan
 from cavity.estimators._totals import Totals
 from cavity.factors import canonical
 from cavity.gaussians.factorial import FactorialGaussian
+from cavity.losses.joint import Normal, Softmax
 
 
 def packed(model: Any) -> dict[str, Any]:
@@ -61,7 +62,10 @@ def check_state(model: Any) -> None:
     features, intercept = vars(model).get("n_features_in_"), vars(model).get("_intercept")
     _need(isinstance(features, int) and features >= 1, f"n_features_in_ is {features!r}")
     _need(isinstance(intercept, bool), f"_intercept is {intercept!r}")
-    columns, count = features + int(intercept), len(model._knowledge)
+    _check_categories(vars(model).get("categories_", {}))
+    _check_loss(model._loss)
+    columns, count = model._width + int(intercept), len(model._knowledge)
+    columns *= getattr(model._loss, "predictors", 1)
     _need(count >= 1 and len(model._priors) == count, "priors and posteriors differ in number")
     kinds = {"full": DenseKnowledge, "sparse": SparseKnowledge, "diagonal": DiagonalKnowledge}
     kind = kinds.get(model.plan_.covariance)
@@ -71,7 +75,6 @@ def check_state(model: Any) -> None:
         _check_knowledge(known, columns)
     _need(bool(np.all(np.isfinite(model._totals))), "the totals are not finite")
     _need(isinstance(model.status_, Status), f"status_ is {model.status_!r}")
-    _check_loss(model._loss)
     names = vars(model).get("feature_names_in_")
     _need(names is None or np.shape(names) == (features,), "feature_names_in_ does not fit the columns")
     for posterior in model.posterior_:
@@ -82,11 +85,22 @@ def check_state(model: Any) -> None:
 
 def _check_loss(loss: Any) -> None:
     """Look for what is asked of a loss; of one that is a tuple the fields are numbers."""
-    offers = all(callable(getattr(loss, name, None)) for name in ("value", "derivatives"))
-    _need(offers and getattr(loss, "targets", None) in ("signs", "reals", "counts"), f"its loss is {loss!r}")
+    joint = isinstance(loss, Softmax | Normal)
+    offers = all(callable(getattr(loss, name, None)) for name in (("value",) if joint else ("value", "derivatives")))
+    _need(offers and getattr(loss, "targets", None) in ("signs", "reals", "counts", "classes"), f"its loss is {loss!r}")
+    _need(
+        not isinstance(loss, Softmax) or (isinstance(loss.classes, int) and loss.classes > 2), f"its loss is {loss!r}"
+    )
     if isinstance(loss, tuple):
         _need(all(np.isfinite(as_float(field)) for field in loss), f"its loss is {loss!r}")
     _need(as_float(getattr(loss, "scale", 1.0)) > 0.0, f"its loss is {loss!r}")
+
+
+def _check_categories(levels: Any) -> None:
+    """Look at the levels of columns of categories."""
+    fine = isinstance(levels, dict) and all(isinstance(known, list) and known for known in levels.values())
+    kinds = (str, int, float, bool)
+    _need(fine and all(isinstance(one, kinds) for known in levels.values() for one in known), "its levels are no lists")
 
 
 def _check_knowledge(known: Knowledge, columns: int) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cavity._checks import as_float, flag, nonnegative_number, one_of, shown, whole_number
 from cavity.ep.adaptation import Group
+from cavity.estimators._groups import check_groups, named_groups
 from cavity.gaussians.factorial import FactorialGaussian
 
 FloatArray = NDArray[np.float64]
@@ -21,10 +22,16 @@ LARGEST_NUMBER, LARGEST_TARGET = 1e100, 1e150
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parameters:
-    """What both estimators share, checked. ``prior_variance`` is None where it is to be found."""
+    """What both estimators share, checked.
+
+    ``prior_variance`` is None where it is to be found; then, and for columns of categories always, ``named`` has the
+    columns of every group that shares a variance.
+    """
 
     prior_mean: FloatArray
     prior_variance: FloatArray | None
+    named: dict[str, NDArray[np.intp]]
+    categories: frozenset[str]
     intercept: bool
     intercept_variance: float
     covariance: str
@@ -46,12 +53,20 @@ class Parameters:
             each = _per_feature("prior_variance", variance, features)
             if not np.all((each >= 1.0 / LARGEST_NUMBER) & (each <= LARGEST_NUMBER)):
                 raise _not_moderate("prior_variance", variance)
+        check_groups(model.prior_groups)
+        named = {} if features is None else named_groups(model, features)
+        if each is not None:
+            if model.prior_groups is not None:
+                raise ValueError("prior_groups needs prior_variance='auto': a number is the variance of all features")
+            named = {name: columns for name, columns in named.items() if name in vars(model).get("categories_", {})}
         means = _per_feature("prior_mean", model.prior_mean, features)
         if not np.all(np.abs(means) <= LARGEST_NUMBER):
             raise ValueError(f"prior_mean must be finite and at most {LARGEST_NUMBER:g} in size")
         return cls(
             prior_mean=means,
             prior_variance=each,
+            named=named,
+            categories=frozenset(vars(model).get("categories_", ())),
             intercept=flag("fit_intercept", model.fit_intercept),
             intercept_variance=moderate_number("intercept_prior_variance", model.intercept_prior_variance),
             covariance=one_of("covariance", model.covariance, ("auto", "full", "sparse", "diagonal")),
@@ -68,6 +83,8 @@ class Parameters:
         """
         given = self.prior_variance
         variances = np.full(self.prior_mean.size, typical) if given is None else given * unit**2
+        for group in self.groups(typical, unit):
+            variances[group.columns] = group.typical
         means = self.prior_mean * unit
         if self.intercept:
             means, variances = np.append(means, center), np.append(variances, self.intercept_variance * unit**2)
@@ -79,12 +96,19 @@ class Parameters:
         return (
             (one is two if one is None or two is None else np.array_equal(one, two))
             and np.array_equal(self.prior_mean, other.prior_mean)
+            and self.named.keys() == other.named.keys()
+            and all(np.array_equal(columns, other.named[name]) for name, columns in self.named.items())
             and (not self.intercept or self.intercept_variance == other.intercept_variance)
         )
 
-    def groups(self, typical: float) -> tuple[Group, ...]:
-        """Coefficients that share a prior variance which is to be found; none if it is given."""
-        return () if self.prior_variance is not None else (Group(np.arange(self.prior_mean.size), typical),)
+    def groups(self, typical: float, unit: float = 1.0) -> tuple[Group, ...]:
+        """Coefficients that share a prior variance which is to be found; none if all are given.
+
+        Levels of a category are expected to differ by about one ``unit``: one of log odds, or a standard deviation.
+        """
+        expected = {name: unit**2 if name in self.categories else typical for name in self.named}
+        accuracy = 0.2 if len(self.named) == 1 else 0.02  # variances of groups are read and compared
+        return tuple(Group(columns, expected[name], accuracy) for name, columns in self.named.items())
 
 
 def moderate_number(name: str, value: Any) -> float:

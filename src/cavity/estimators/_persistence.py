@@ -26,6 +26,7 @@ from sklearn.base import BaseEstimator
 from cavity import losses
 from cavity._version import __version__
 from cavity.estimators._archive import check_model_archive, opened, without_compression
+from cavity.losses import joint
 
 _FORMAT = 1  # of the file; another one is not read
 # Members of the archive.
@@ -200,7 +201,8 @@ def _checked_content(path: Path) -> tuple[dict[str, Any], bytes]:
 def _known_types() -> set[str]:
     """Names of our own types that a model may hold."""
     estimators = import_module("cavity.estimators")
-    known = [estimators.EPClassifier, estimators.EPRegressor, *(getattr(losses, name) for name in losses.__all__)]
+    known = [estimators.EPClassifier, estimators.EPRegressor]
+    known += [getattr(place, name) for place in (losses, joint) for name in place.__all__]
     return {f"{c.__module__}.{c.__qualname__}" for c in known if isinstance(c, type)}
 
 

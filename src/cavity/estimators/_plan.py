@@ -90,6 +90,21 @@ def plan_stream(columns: int, covariance: str, before: Plan | None = None) -> Pl
     return Plan("diagonal", f"a stream of {columns} columns, more than {WIDEST_STREAM}")
 
 
+def plan_joint(rows: int, columns: int, predictors: int, covariance: str, stream: bool = False) -> Plan | None:
+    """Plan one posterior of several linear predictors; None where it would be too wide.
+
+    In a stream a factorisation of up to 1000 coefficients, some ten milliseconds, is bearable.
+    """
+    wide, size = columns * predictors, f"{predictors} predictors of {columns} columns"
+    work = _EXPECTED_LOOPS * (2.0 * rows * wide**2 + max(1, min(16, rows // wide)) * float(wide) ** 3)
+    fits = wide <= (2 * WIDEST_STREAM if stream else WIDEST_COVARIANCE)
+    if covariance == "full" and wide <= WIDEST_COVARIANCE:
+        return Plan("full", f"asked for by covariance='full', {size} together", chosen=False)
+    if covariance != "auto" or not fits or work > _BEARABLE:
+        return None
+    return Plan("full", f"{size} together" if stream else f"{rows} rows, {size} together, about {work:.1g} operations")
+
+
 def full_work(rows: int, columns: int) -> float:
     """Floating-point operations of a fit with a full covariance: sums, variances and factorisations of all blocks."""
     blocks = max(1, min(16, rows // max(400, columns)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -11,22 +10,23 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags, check_random_state
 
-from cavity._checks import number_between, whole_number
+from cavity._checks import whole_number
 from cavity.ep.knowledge import Gaussian, Knowledge
 from cavity.ep.result import Status
-from cavity.estimators._design import squared, with_intercept
+from cavity.estimators._design import checked_offset, squared, with_intercept
+from cavity.estimators._joint import joint_draws, marginals, mixing
 from cavity.estimators._packing import check_state, packed, unpacked
+from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan
-from cavity.estimators._table import coefficient_table, combinations
 from cavity.estimators._totals import Totals
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.losses import Loss, offers
+from cavity.losses import Loss
 
 FloatArray = NDArray[np.float64]
 
 # What is derived from the rest and can be rebuilt.
-TRANSIENT = ("_posteriors", "_streams")
+TRANSIENT = ("_posteriors", "_marginals", "_streams")
 # What only streams keep.
 OF_STREAMS = ("_refused", "_updates", "_rows_at_revision")
 
@@ -57,31 +57,32 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
     @property
     def posterior_(self) -> tuple[Gaussian, ...]:
         """Posterior of every linear predictor, the intercept last: one, or one per class if there are more than two."""
-        found = self.__dict__.get("_posteriors")
-        if found is None:
-            found = tuple(k.posterior(prior) for k, prior in zip(self._known(), self._priors, strict=True))
-            self._posteriors = found
-        return found
+        whole = self._whole_posteriors()
+        if not self._is_joint:
+            return whole
+        if "_marginals" not in self.__dict__:
+            self._marginals = marginals(whole[0], self._mixing())  # type: ignore[arg-type]
+        return self._marginals
 
     @property
     def coef_(self) -> FloatArray:
         """Posterior means of the coefficients."""
-        return _public(self, _moments(self)[0][:, : self.n_features_in_])
+        return _public(self, moments_of(self)[0][:, : self._width])
 
     @property
     def coef_std_(self) -> FloatArray:
         """Posterior standard deviations of the coefficients."""
-        return _public(self, _moments(self)[1][:, : self.n_features_in_])
+        return _public(self, moments_of(self)[1][:, : self._width])
 
     @property
     def intercept_(self) -> Any:
         """Posterior mean of the intercept; zero without one."""
-        return _public(self, np.sum(_moments(self)[0][:, self.n_features_in_ :], axis=1))
+        return _public(self, np.sum(moments_of(self)[0][:, self._width :], axis=1))
 
     @property
     def intercept_std_(self) -> Any:
         """Posterior standard deviation of the intercept; zero without one."""
-        return _public(self, np.sum(_moments(self)[1][:, self.n_features_in_ :], axis=1))
+        return _public(self, np.sum(moments_of(self)[1][:, self._width :], axis=1))
 
     @property
     def covariance_(self) -> Any:
@@ -96,16 +97,19 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
 
     @property
     def prior_variance_(self) -> Any:
-        """Prior variance of the coefficients, given or found: a number, or one per feature or per class."""
+        """Prior variance of the coefficients, given or found: a number, or one per feature, per class or per group."""
         self._known()
-        each = np.array([prior.variance[: self.n_features_in_] for prior in self._priors])
+        named = Parameters.of(self, self._width).named
+        if len(named) > 1 or (named and isinstance(self.prior_variance, float | int)):
+            return {name: float(self._priors[0].variance[columns[0]]) for name, columns in named.items()}
+        each = np.array([prior.variance[: self._width] for prior in self._priors])
         each = each[:, 0] if np.all(each == each[:, :1]) else each
         return float(each[0]) if each.shape == (1,) else each[0] if len(each) == 1 else each
 
     @property
     def log_evidence_(self) -> float:
         """Estimate of the logarithm of the data's density under the model, summed over the linear predictors."""
-        return float(sum(p.log_mass for p in self.posterior_))
+        return float(sum(p.log_mass for p in self._whole_posteriors()))
 
     def sample_coef(
         self, n: int = 1, random_state: Any = None, return_intercept: bool = False
@@ -128,67 +132,18 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
             ``return_intercept`` also the intercepts, ``(n,)`` or ``(n, n_classes)``.
         """
         n = whole_number("n", n, least=0)
-        rng, posterior, d = check_random_state(random_state), self.posterior_, self.n_features_in_
-        noise = rng.standard_normal((n, len(posterior), posterior[0].dim))
+        rng, posterior, d = check_random_state(random_state), self.posterior_, self._width
         unit, offset = self._units
-        draws = unit * np.stack([p.draws(noise[:, k]) for k, p in enumerate(posterior)], axis=1)
+        if self._is_joint:
+            whole: Any = self._whole_posteriors()[0]
+            draws = unit * joint_draws(whole, self._mixing(), rng.standard_normal((n, whole.dim)))
+        else:
+            noise = rng.standard_normal((n, len(posterior), posterior[0].dim))
+            draws = unit * np.stack([p.draws(noise[:, k]) for k, p in enumerate(posterior)], axis=1)
         coef, intercept = draws[:, :, :d], offset + np.sum(draws[:, :, d:], axis=2)
-        if len(posterior) == 1:
+        if len(posterior) == 1 or self._is_single:
             coef, intercept = coef[:, 0], intercept[:, 0]
         return (coef, intercept) if return_intercept else coef
-
-    def summary(self, level: float = 0.95) -> Any:
-        """Table of coefficients: mean, standard deviation, interval of that probability, probability to be positive.
-
-        For logistic and Poisson losses also the exponential of mean and interval: the odds ratio of a step of one in a
-        feature, or the ratio of means.
-
-        Returns
-        -------
-        pandas.DataFrame or str
-            A DataFrame where pandas is installed, text otherwise.
-        """
-        level = number_between("level", level, 0.0, 1.0, "()")
-        return coefficient_table(*_named_coefficients(self), level, _is_log(self))
-
-    def contrast(self, *weights: Any, level: float = 0.95) -> Any:
-        """Table of linear combinations of coefficients, from their joint posterior.
-
-        Parameters
-        ----------
-        *weights
-            Each a dict of coefficient names and factors, such as ``{"age": 1, "height": -1}`` for a difference, or an
-            array of one factor per coefficient in the order of `summary`, the intercept first.
-        level
-            Posterior probability of the intervals.
-
-        Returns
-        -------
-        pandas.DataFrame or str
-            As of `summary`, one combination per row, for every class if there are more than two.
-        """
-        level = number_between("level", level, 0.0, 1.0, "()")
-        posteriors = self.posterior_  # not fitted: raised here
-        names, shift = _names(self), int(self._intercept)
-        labels, rows = combinations(weights, names)
-        means = rows @ np.roll(_moments(self)[0], shift, axis=1).T
-        rows = np.roll(rows, -shift, axis=1)
-        stds = self._units[0] * np.sqrt([posterior.predictor_variance(rows) for posterior in posteriors])
-        places = labels if self._groups is None else [(group, label) for group in self._groups for label in labels]
-        return coefficient_table(places, means.T.ravel(), np.ravel(stds), level, _is_log(self))
-
-    def plot_coefficients(self, ax: Any = None, top: int = 20, level: float = 0.95) -> Any:
-        """Plot the coefficients that are largest against their standard deviation, with intervals.
-
-        Needs matplotlib (``pip install cavity[plot]``). Returns the axes.
-        """
-        return _plots().plot_coefficients(*_named_coefficients(self), ax=ax, top=top, level=level)
-
-    def plot_trace(self, ax: Any = None) -> Any:
-        """Plot how much every loop of `fit` changed the posterior. Needs matplotlib. Returns the axes."""
-        self._known()
-        traces = self.trace_ if isinstance(self.trace_, tuple) else (self.trace_,)
-        return _plots().plot_trace(traces, self._groups, self.tol, ax=ax)
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_knowledge" in self.__dict__
@@ -210,6 +165,29 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
         """Raise `ValueError` unless all parts of a model, from a file say, fit together."""
         check_state(self)
 
+    @property
+    def _is_joint(self) -> bool:
+        """Whether several linear predictors share one posterior."""
+        return hasattr(self.__dict__.get("_loss"), "predictors")
+
+    def _mixing(self) -> FloatArray:
+        """Matrix that gives the linear predictors, one per row, from those of a loss of several."""
+        return mixing(self._loss)
+
+    @property
+    def _width(self) -> int:
+        """Number of coefficients of one linear predictor, the intercept not counted."""
+        levels = self.__dict__.get("categories_", {})
+        return self.n_features_in_ + sum(len(known) for known in levels.values())
+
+    def _whole_posteriors(self) -> tuple[Gaussian, ...]:
+        """Posteriors as they are kept: of every linear predictor, or of all together."""
+        found = self.__dict__.get("_posteriors")
+        if found is None:
+            found = tuple(k.posterior(prior) for k, prior in zip(self._known(), self._priors, strict=True))
+            self._posteriors = found
+        return found
+
     def _known(self) -> tuple[Knowledge, ...]:
         """Give what the rows say for every linear predictor, apart from the prior."""
         if "_knowledge" not in self.__dict__:
@@ -218,9 +196,9 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
         known: tuple[Knowledge, ...] = self._knowledge if streams is None else streams.knowledge()
         return known
 
-    def _latent(self, X: Any) -> tuple[FloatArray, FloatArray]:
+    def _latent(self, X: Any, offset: Any = None) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the linear predictors ``(count, n)`` at rows, checked before."""
-        X, d, posteriors = X.astype(np.float64, copy=False), self.n_features_in_, self.posterior_
+        X, d, posteriors = X.astype(np.float64, copy=False), self._width, self.posterior_
         means = [np.asarray(X @ p.mean[:d]) + np.sum(p.mean[d:]) for p in posteriors]
         if isinstance(posteriors[0], FactorialGaussian):  # without a copy of the rows
             squares = squared(X)
@@ -228,7 +206,8 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
         else:
             rows = with_intercept(X) if self._intercept else X
             variances = [p.predictor_variance(rows) for p in posteriors]
-        return np.array(means), np.array(variances)
+        known = checked_offset(offset, X.shape[0])
+        return np.array(means) + (0.0 if known is None else known / self._units[0]), np.array(variances)
 
 
 def _public(model: Posteriors, values: FloatArray) -> Any:
@@ -238,35 +217,9 @@ def _public(model: Posteriors, values: FloatArray) -> Any:
     return float(values[0]) if values.ndim == 1 else values[0]
 
 
-def _moments(model: Posteriors) -> tuple[FloatArray, FloatArray]:
+def moments_of(model: Posteriors) -> tuple[FloatArray, FloatArray]:
     """Means and standard deviations of all coefficients, a linear predictor per row, the intercept last."""
     posteriors, (unit, offset) = model.posterior_, model._units
     means = unit * np.array([p.mean for p in posteriors])
-    means[:, model.n_features_in_ :] += offset
+    means[:, model._width :] += offset
     return means, unit * np.sqrt(np.array([p.variance for p in posteriors]))
-
-
-def _named_coefficients(model: Posteriors) -> tuple[list[Any], FloatArray, FloatArray]:
-    """Names, means and standard deviations of all coefficients, the intercept first."""
-    means, stds = (np.roll(a, int(model._intercept), axis=1) for a in _moments(model))
-    names = _names(model)
-    labels = names if model._groups is None else [(g, name) for g in model._groups for name in names]
-    return labels, means.ravel(), stds.ravel()
-
-
-def _names(model: Posteriors) -> list[str]:
-    """Names of the coefficients of one linear predictor, the intercept first."""
-    features = getattr(model, "feature_names_in_", [f"x{j}" for j in range(model.n_features_in_)])
-    return [*(["intercept"] if model._intercept else []), *map(str, features)]
-
-
-def _is_log(model: Posteriors) -> bool:
-    """Whether coefficients are logarithms of ratios: of odds, or of means of counts."""
-    return offers(model._loss).logistic is not None or model._loss.targets == "counts"
-
-
-def _plots() -> Any:
-    try:
-        return import_module("cavity.estimators._plots")
-    except ModuleNotFoundError as error:
-        raise ImportError("plots need matplotlib: pip install cavity[plot]") from error

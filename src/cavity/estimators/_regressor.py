@@ -10,7 +10,7 @@ from sklearn.base import RegressorMixin
 
 from cavity import losses
 from cavity._checks import as_float, flag, number_between, one_of, shown
-from cavity.estimators._design import Data, rows_of_weight
+from cavity.estimators._design import Data, checked_offset, rows_of_weight
 from cavity.estimators._parameters import LARGEST_TARGET, moderate_number
 from cavity.estimators._targets import NormalisedTargets
 from cavity.estimators._totals import Totals
@@ -41,7 +41,7 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
     normalize_y : bool, default=True
         Whether the prior speaks of coefficients in units of the standard deviation of y, and of an intercept around its
         mean, so that predictions do not depend on the units of y. Not for ``loss="poisson"``.
-    prior_variance, prior_mean, fit_intercept, intercept_prior_variance, covariance
+    prior_variance, prior_groups, prior_mean, fit_intercept, intercept_prior_variance, covariance
         As in `EPClassifier`.
     max_iter, tol, random_state, verbose
         As in `EPClassifier`.
@@ -85,6 +85,7 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
         scale: Any = "auto",
         normalize_y: bool = True,
         prior_variance: Any = "auto",
+        prior_groups: Any = None,
         prior_mean: Any = 0.0,
         fit_intercept: bool = True,
         intercept_prior_variance: float = 100.0,
@@ -100,6 +101,7 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
         self.scale = scale
         self.normalize_y = normalize_y
         self.prior_variance = prior_variance
+        self.prior_groups = prior_groups
         self.prior_mean = prior_mean
         self.fit_intercept = fit_intercept
         self.intercept_prior_variance = intercept_prior_variance
@@ -109,7 +111,14 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
-    def partial_fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, forget: float = 0.0) -> Self:
+    def partial_fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        forget: float = 0.0,
+        offset: ArrayLike | None = None,
+    ) -> Self:
         """Take in rows of a stream: their sites are added to what is known, and dropped.
 
         As `EPClassifier.partial_fit`; exact for the squared loss. Prior, normalisation and noise scale, unless given,
@@ -117,7 +126,7 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
 
         Parameters
         ----------
-        X, y, sample_weight
+        X, y, sample_weight, offset
             As in `fit`.
         forget : float in [0, 1), default=0.0
             Share of what was learned beyond the prior that is given up before the rows are taken in, for data that
@@ -132,14 +141,14 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
             share, first = number_between("forget", forget, 0.0, 1.0, "[)"), not self.__sklearn_is_fitted__()
             if first:
                 self._check_parameters()
-            data, totals = self._read(X, y, sample_weight, reset=first)
+            data, totals = self._read(X, y, sample_weight, offset, reset=first)
             sums = (0.0, 0.0) if first else self._scales
             self._scales = (1.0 - share) * sums[0], (1.0 - share) * sums[1]
             self._take(data, totals, share)
         return self
 
-    def _read(self, X: Any, y: Any, sample_weight: Any, reset: bool = True) -> tuple[Data, Totals]:
-        """Check rows, targets and weights, and normalise the targets; the first call sets their unit and offset."""
+    def _read(self, X: Any, y: Any, sample_weight: Any, offset: Any = None, reset: bool = True) -> tuple[Data, Totals]:
+        """Check rows, targets, weights and offsets, and normalise the targets; the first call sets unit and offset."""
         if reset or not (self._is_plain(X) and type(y) is np.ndarray and y.shape == X.shape[:1]):
             X, y = self._check_X(X, y=y, y_numeric=True, reset=reset)
         y = np.asarray(y, dtype=np.float64)
@@ -147,18 +156,23 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
             raise ValueError(f"y must hold finite numbers of at most {LARGEST_TARGET:g} in size; change its units")
         if self._counts and not np.all(y >= 0.0):
             raise ValueError("loss='poisson' needs counts, zero or more, got negative targets")
-        X, y, weights = rows_of_weight(X, y, sample_weight)
+        known = checked_offset(offset, X.shape[0])
+        X, both, weights = rows_of_weight(X, y if known is None else np.stack([y, known]), sample_weight)
+        y, known = (both, None) if known is None else (both[0], both[1])
         if reset:
-            self._set_units(y, weights)
+            self._set_units(y if known is None else y - known, weights)
         t = (y - self.y_offset_) / self.y_scale_
         if not np.all(np.abs(t) <= LARGEST_TARGET):
             raise ValueError(
                 f"y must lie within {LARGEST_TARGET:g} times the spread of the targets seen first, {self.y_scale_:g}"
             )
         constants = log_normalizer(self._make_loss(), y) if self._counts else None
+        if known is not None:
+            known = known / self.y_scale_
+            return Data(X, t[None], weights, known), Totals.of(X, weights, t - known, constants)
         return Data(X, t[None], weights), Totals.of(X, weights, t, constants)
 
-    def predict(self, X: Any, return_std: bool = False, quantile: Any = None) -> Any:
+    def predict(self, X: Any, return_std: bool = False, quantile: Any = None, offset: ArrayLike | None = None) -> Any:
         """Predict targets.
 
         Parameters
@@ -170,6 +184,8 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
             ``loss="quantile"``, whose noise is a device, that of the quantile itself.
         quantile : float or array of floats in (0, 1), optional
             Return this quantile of a new target in the place of its mean, or one column for each of several.
+        offset : array-like of shape (n_samples,), optional
+            Known part of the linear predictor, such as the logarithm of an exposure.
 
         Returns
         -------
@@ -177,7 +193,7 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
             Posterior mean of the linear predictor, or of its exponential for ``loss="poisson"``.
         """
         X, levels = self._checked_for_prediction(X), None if quantile is None else _levels(quantile)
-        mean, variance = (part[0] for part in self._latent(X))
+        mean, variance = (part[0] for part in self._latent(X, offset))
         loss, (unit, offset) = self._loss, self._units
         if levels is not None:
             columns = [predictive_quantile(loss, mean, variance, q) for q in np.atleast_1d(levels)]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cavity.ep.adaptation import Adaptive, revised_variances, with_variances
 from cavity.ep.blocks import Work, run
 from cavity.ep.dense import DenseWork
+from cavity.ep.joint import JointWork
 from cavity.ep.knowledge import DiagonalKnowledge, Gaussian, Knowledge
 from cavity.ep.options import Options
 from cavity.ep.result import Refusal, Result
@@ -46,6 +47,12 @@ class Taken(NamedTuple):
     posteriors: tuple[Gaussian, ...] | None = None
 
 
+def work_for(rows: Rows, prior: FactorialGaussian, start: Any = None) -> DenseWork:
+    """Work with all correlations of one linear predictor, or of as many as the prior has room for."""
+    kind = DenseWork if prior.dim == rows.shape[1] else JointWork
+    return kind(rows, prior, start)
+
+
 def run_blocks(
     loss: Loss, rows: Rows, prior: FactorialGaussian, p: Parameters, adaptation: Adaptive, analysis: Analysis | None
 ) -> list[Result]:
@@ -54,7 +61,7 @@ def run_blocks(
     matrix = None if analysis is None else rows.matrix()
     outcomes = []
     for k in range(rows.targets.shape[0]):
-        work: Work = DenseWork(rows, prior) if analysis is None else SparseWork(rows, matrix, analysis, prior)
+        work: Work = work_for(rows, prior) if analysis is None else SparseWork(rows, matrix, analysis, prior)
         with loop_report(p.verbose, p.max_iter, p.tol) as report:
             own = replace(adaptation)
             outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=own, report=report))
@@ -71,7 +78,7 @@ def take_rows(
     """Take rows of a stream into what is known: EP within the rows, whose sites are then added up and dropped."""
     options, outcomes = Options(max_iter=30, tol=0.02), []  # chunks of 100 to 1000 rows take 3 to 6 loops
     for k, (before, prior) in enumerate(zip(known, priors, strict=True)):
-        work = DenseWork(rows, prior, before)
+        work = work_for(rows, prior, before)
         outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=replace(adaptation)))
     refused: Counter[Refusal] = Counter()
     for outcome in outcomes:
@@ -85,6 +92,8 @@ def run_products(
     loss: Loss, data: Data, prior: FactorialGaussian, p: Parameters, adaptation: Adaptive, seed: int
 ) -> list[Result]:
     """Fit every linear predictor as a product of Gaussians, by `cavity.fit`."""
+    if data.offset is not None:
+        raise ValueError("a product of Gaussians takes no offset: take fewer columns, or covariance='full' or 'sparse'")
     X = with_intercept(data.X) if p.intercept else data.X
     return [
         _run_product(LinearBatches.unchecked(loss, X, t, BATCH_SIZE, data.weights), prior, p, adaptation, seed)
@@ -141,4 +150,4 @@ def _revised_loss(factors: LinearBatches, posterior: FactorialGaussian, adaptati
     return adaptation.loss(factors.loss, factors.targets, weights, sites)
 
 
-__all__ = ["BATCH_SIZE", "Taken", "run_blocks", "run_products", "take_rows"]
+__all__ = ["BATCH_SIZE", "Taken", "run_blocks", "run_products", "take_rows", "work_for"]

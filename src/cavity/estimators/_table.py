@@ -16,10 +16,18 @@ from cavity._checks import as_float, shown
 FloatArray = NDArray[np.float64]
 
 
-def coefficient_table(labels: list[Any], mean: FloatArray, std: FloatArray, level: float, is_log: bool) -> Any:
+def coefficient_table(
+    labels: list[Any],
+    mean: FloatArray,
+    std: FloatArray,
+    level: float,
+    is_log: bool,
+    components: Sequence[tuple[str, float, float]] = (),
+) -> Any:
     """Mean, standard deviation, interval and probability to be positive, one coefficient per row.
 
     ``is_log`` adds the exponential of mean and interval: of log odds an odds ratio, of a log mean a ratio of means.
+    Variance components, each a name, a value and its relative error, follow as further rows.
     """
     width = ndtri(0.5 + 0.5 * level) * std
     lower, upper = (f"{end} {100.0 * level:g}%" for end in ("lower", "upper"))
@@ -29,6 +37,11 @@ def coefficient_table(labels: list[Any], mean: FloatArray, std: FloatArray, leve
         if is_log:
             ratios = {"exp(mean)": mean, f"exp({lower})": mean - width, f"exp({upper})": mean + width}
             columns |= {name: np.exp(value) for name, value in ratios.items()}
+        for name, value, error in components:
+            ends = value * np.exp(np.array([-1.0, 1.0]) * ndtri(0.5 + 0.5 * level) * error)
+            row = [value, value * error, *ends, 1.0] + [np.nan] * (len(columns) - 5)
+            columns = {key: np.append(old, new) for (key, old), new in zip(columns.items(), row, strict=True)}
+            labels = [*labels, ("", name) if labels and isinstance(labels[0], tuple) else name]
     if find_spec("pandas") is not None:
         pandas = import_module("pandas")
         grouped = bool(labels) and isinstance(labels[0], tuple)

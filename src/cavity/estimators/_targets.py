@@ -12,11 +12,11 @@ from cavity import losses
 from cavity.ep.adaptation import LEAST_NOISE
 from cavity.ep.knowledge import DenseKnowledge, Gaussian, Knowledge
 from cavity.ep.result import Result
-from cavity.estimators._base import LinearEP
 from cavity.estimators._design import Data
 from cavity.estimators._merging import pooled_prior
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan
+from cavity.estimators._streaming import StreamingEP
 from cavity.estimators._totals import Totals, coarse
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
@@ -25,7 +25,7 @@ from cavity.noise import estimate_scale, with_scale
 FloatArray = NDArray[np.float64]
 
 
-class NormalisedTargets(LinearEP):
+class NormalisedTargets(StreamingEP):
     """Base of the regressor: targets with an offset and a unit, and a noise scale that may be found."""
 
     fit_intercept: bool
@@ -67,7 +67,8 @@ class NormalisedTargets(LinearEP):
     def _followed_scale(self, data: Data) -> float:
         """Noise scale after rows of a stream: from sums of squares where they say all, else a running average."""
         floor = LEAST_NOISE * (self._totals.spread or 1.0)
-        known, (t,), weights = self._known()[0], data.targets, data.weights
+        known, weights = self._known()[0], data.weights
+        t = data.targets[0] if data.offset is None else data.targets[0] - data.offset
         if isinstance(self._loss, losses.Squared) and isinstance(known, DenseKnowledge):
             return max(_residual_scale(self._loss.scale, known, self.posterior_[0], self._totals), floor)
         mean, variance = self._latent(data.X)

@@ -10,7 +10,7 @@ change where they are normalised by sums over other rows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,8 @@ class Rows:
         Positive weights of shape ``(rows,)``.
     intercept
         Whether a constant column follows those of ``X``.
+    offset
+        Known parts of the linear predictors, of shape ``(rows,)``; None for zeros.
     """
 
     X: Any
@@ -48,11 +50,22 @@ class Rows:
     targets: FloatArray
     weights: FloatArray
     intercept: bool
+    offset: FloatArray | None = None
 
     @classmethod
-    def arrange(cls, X: Any, targets: FloatArray, weights: FloatArray | None, intercept: bool) -> Rows:
+    def arrange(
+        cls,
+        X: Any,
+        targets: FloatArray,
+        weights: FloatArray | None,
+        intercept: bool,
+        offset: FloatArray | None = None,
+    ) -> Rows:
         """Order checked rows by content and merge equal ones; rows of weight zero are left out."""
         w = np.ones(X.shape[0]) if weights is None else weights
+        if offset is not None:  # rows that differ in it are different rows, as with targets
+            rows = cls.arrange(X, np.concatenate([targets, offset[None]]), weights, intercept)
+            return replace(rows, targets=rows.targets[:-1], offset=rows.targets[-1])
         keys = _keys_of(X, _shares)
         order = np.argsort(keys, kind="stable")
         if np.any(keys[order[1:]] == keys[order[:-1]]):

@@ -83,6 +83,14 @@ class Softmax(NamedTuple):
         curvature = np.einsum("...k,ki,kj->...ij", p, basis, basis) - spread[..., :, None] * spread[..., None, :]
         return self.value(y, z), slopes, curvature
 
+    def mean_probabilities(self, z: FloatArray, weights: FloatArray, width: FloatArray) -> FloatArray:
+        """Probabilities of the classes, averaged over nodes; further arguments as of `averages`."""
+        flat = np.sqrt(1.0 + np.pi / 8.0 * width)
+        mean: FloatArray = np.einsum(
+            "n,bnk->bk", weights, _probabilities(z @ (contrasts(int(self.classes)).T / flat[:, None, None]))
+        )
+        return mean
+
     def averages(
         self, y: Any, z: FloatArray, weights: FloatArray, width: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -57,6 +57,7 @@ def joint_sites(
     variance: FloatArray,
     site: tuple[FloatArray, FloatArray],
     power: FloatArray,
+    offset: FloatArray | None = None,
 ) -> JointSite:
     """Fit the factors of rows, to a power each, where the posterior of their predictors is known.
 
@@ -72,13 +73,26 @@ def joint_sites(
         Present precisions and shifts of the sites.
     power
         Powers of the factors ``(rows,)``.
+    offset
+        Known parts of the predictors ``(rows, K)``, beside mean and variance.
     """
+    if offset is not None and np.any(offset):
+        return _with_offset(loss, y, mean, variance, site, power, offset)
     n, k = mean.shape
     scheme = _matched if k <= max(_PER_AXIS) else _expected if hasattr(loss, "derivatives") else _star
     step = max(1, _AT_ONCE // ((k + 2) * len(_nodes_of(scheme, k)[1])))
     parts = [slice(i, i + step) for i in range(0, n, step)] or [slice(0, 0)]
     found = [scheme(loss, y[p], mean[p], variance[p], (site[0][p], site[1][p]), power[p]) for p in parts]
     return JointSite(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+
+
+def _with_offset(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power: Any, offset: Any) -> JointSite:
+    """Fit in the coordinates of the whole predictors, where a site has another shift."""
+    precision, shift = site
+    moved = shift + _times(precision, offset)
+    new = joint_sites(loss, y, mean + offset, variance, (precision, moved), power)
+    apart = 0.5 * np.einsum("bi,bi->b", shift + moved, offset)
+    return JointSite(new.precision, new.shift - _times(new.precision, offset), new.log_scale + apart)
 
 
 def _matched(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power: Any) -> JointSite:
@@ -108,16 +122,31 @@ def _matched(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power
 
 
 def _expected(loss: Any, y: Any, mean: Any, variance: Any, site: Any, power: Any) -> JointSite:
-    nodes, weights = _fixed_nodes(mean.shape[1])
-    smooths, width = hasattr(loss, "averages"), np.zeros(len(mean))
-    narrow = variance
-    if smooths:
-        # What all directions share beyond a variance of one is left to the loss: fixed nodes are too far apart for it.
-        width = np.maximum(0.999 * np.linalg.eigvalsh(_finite(variance))[:, 0] - 1.0, 0.0)
-        narrow = variance - width[:, None, None] * np.eye(mean.shape[1])
-    z = mean[:, None] + nodes @ _cholesky(narrow).transpose(0, 2, 1)
-    averaged = loss.averages(y, z, weights, width) if smooths else _averages(loss, y, z, weights)
+    if hasattr(loss, "averages"):
+        averaged = loss.averages(y, *_spread_nodes(mean, variance))
+    else:
+        nodes, weights = _fixed_nodes(mean.shape[1])
+        averaged = _averages(loss, y, mean[:, None] + nodes @ _cholesky(variance).transpose(0, 2, 1), weights)
     return _from_slopes(averaged, mean, variance, site, power)
+
+
+def joint_nodes(mean: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Nodes ``(rows, nodes, K)`` and weights for means under Gaussians, and the variance that they leave out.
+
+    What all directions of a wide Gaussian share can be left to a loss that smooths itself (`cavity.losses.joint`).
+    """
+    if mean.shape[1] > max(_PER_AXIS):
+        return _spread_nodes(mean, variance)
+    nodes, weights = _product_rule(mean.shape[1])
+    return mean[:, None] + nodes @ _cholesky(variance).transpose(0, 2, 1), weights, np.zeros(len(mean))
+
+
+def _spread_nodes(mean: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Place fixed nodes; what all directions share beyond a variance of one, too wide for them, is left out."""
+    nodes, weights = _fixed_nodes(mean.shape[1])
+    width = np.maximum(0.999 * np.linalg.eigvalsh(_finite(variance))[:, 0] - 1.0, 0.0)
+    narrow = variance - width[:, None, None] * np.eye(mean.shape[1])
+    return mean[:, None] + nodes @ _cholesky(narrow).transpose(0, 2, 1), weights, width
 
 
 def _star(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power: Any) -> JointSite:

@@ -1,0 +1,70 @@
+"""Rows as users give them: arrays, sparse matrices, and tables with columns of categories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import _check_y, check_is_fitted, validate_data
+
+from cavity.estimators._categories import encode, levels_of
+from cavity.estimators._merging import Mergeable
+from cavity.estimators._parameters import LARGEST_NUMBER
+from cavity.factors import canonical
+
+# Types of the entries of X that are kept as they are.
+_KINDS = (np.float64, np.float32)
+
+
+class ReadsRows(Mergeable):
+    """Checks rows once, before anything is computed from them."""
+
+    def _check_X(self, X: Any, **options: Any) -> Any:  # noqa: N802
+        if options.get("reset", True):
+            levels = levels_of(X)
+            self.__dict__.pop("categories_", None)
+            self.__dict__.update({"categories_": levels} if levels else {})
+        if "categories_" in self.__dict__:
+            return self._encoded(X, **options)
+        if sparse.issparse(X) and X.format == "csr":
+            X = canonical(X)  # before anything in compiled code walks along its indices
+        checked = validate_data(self, X, accept_sparse="csr", dtype=_KINDS, order="C", **options)
+        rows, *y = checked if isinstance(checked, tuple) else (checked,)
+        entries = rows.data if sparse.issparse(rows) else rows
+        if entries.size and max(float(np.max(entries)), -float(np.min(entries))) > LARGEST_NUMBER:
+            raise ValueError(f"X must hold numbers of at most {LARGEST_NUMBER:g} in size; scale its columns")
+        rows = canonical(rows) if sparse.issparse(rows) else rows
+        return (rows, *y) if y else rows
+
+    def _encoded(self, X: Any, y: Any = None, y_numeric: bool = False, reset: bool = True) -> Any:
+        """Check a table with columns of categories, and give a matrix with one column per level."""
+        if not hasattr(X, "columns"):
+            raise ValueError(f"X must be a DataFrame with the columns {list(self.feature_names_in_)}, as it was in fit")
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        rows = canonical(encode(X, self.categories_, unseen=y is None))
+        if np.max(np.abs(rows.data), initial=0.0) > LARGEST_NUMBER:
+            raise ValueError(f"X must hold numbers of at most {LARGEST_NUMBER:g} in size; scale its columns")
+        if y is None:
+            return rows
+        y = _check_y(y, multi_output=False, y_numeric=y_numeric, estimator=self)
+        check_consistent_length(rows, y)
+        return rows, y
+
+    def _checked_for_prediction(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return X if self._is_plain(X) else self._check_X(X, reset=False)
+
+    def _is_plain(self, X: Any) -> bool:
+        """Whether rows need no further look: finite, of the right kind, order and width, and without names."""
+        return (
+            type(X) is np.ndarray
+            and X.ndim == 2
+            and X.dtype in _KINDS
+            and X.flags.c_contiguous
+            and X.shape[0] > 0
+            and X.shape[1] == self.n_features_in_
+            and "feature_names_in_" not in self.__dict__
+            and float(np.max(np.abs(X))) <= LARGEST_NUMBER
+        )

@@ -1,0 +1,121 @@
+"""What a fitted model tells its user: tables, contrasts and plots."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity._checks import number_between
+from cavity.estimators._categories import names_of
+from cavity.estimators._parameters import Parameters
+from cavity.estimators._posteriors import Posteriors, moments_of
+from cavity.estimators._table import coefficient_table, combinations
+from cavity.losses import offers
+
+FloatArray = NDArray[np.float64]
+
+
+class Reports(Posteriors):
+    """Tables and plots of coefficients."""
+
+    def summary(self, level: float = 0.95) -> Any:
+        """Table of coefficients: mean, standard deviation, interval of that probability, probability to be positive.
+
+        For logistic and Poisson losses also the exponential of mean and interval: the odds ratio of a step of one in a
+        feature, or the ratio of means. Where groups of features have prior variances of their own, these follow, with
+        standard errors.
+
+        Returns
+        -------
+        pandas.DataFrame or str
+            A DataFrame where pandas is installed, text otherwise.
+        """
+        level = number_between("level", level, 0.0, 1.0, "()")
+        return coefficient_table(*_named_coefficients(self), level, _is_log(self), _components(self))
+
+    def contrast(self, *weights: Any, level: float = 0.95) -> Any:
+        """Table of linear combinations of coefficients, from their joint posterior.
+
+        Parameters
+        ----------
+        *weights
+            Each a dict of coefficient names and factors, such as ``{"age": 1, "height": -1}`` for a difference, or an
+            array of one factor per coefficient in the order of `summary`, the intercept first.
+        level
+            Posterior probability of the intervals.
+
+        Returns
+        -------
+        pandas.DataFrame or str
+            As of `summary`, one combination per row, for every class if there are more than two.
+        """
+        level = number_between("level", level, 0.0, 1.0, "()")
+        posteriors = self.posterior_  # not fitted: raised here
+        names, shift = _names(self), int(self._intercept)
+        labels, rows = combinations(weights, names)
+        means = rows @ np.roll(moments_of(self)[0], shift, axis=1).T
+        rows = np.roll(rows, -shift, axis=1)
+        stds = self._units[0] * np.sqrt([posterior.predictor_variance(rows) for posterior in posteriors])
+        places = labels if self._groups is None else [(group, label) for group in self._groups for label in labels]
+        return coefficient_table(places, means.T.ravel(), np.ravel(stds), level, _is_log(self))
+
+    def plot_coefficients(self, ax: Any = None, top: int = 20, level: float = 0.95) -> Any:
+        """Plot the coefficients that are largest against their standard deviation, with intervals.
+
+        Needs matplotlib (``pip install cavity[plot]``). Returns the axes.
+        """
+        return _plots().plot_coefficients(*_named_coefficients(self), ax=ax, top=top, level=level)
+
+    def plot_trace(self, ax: Any = None) -> Any:
+        """Plot how much every loop of `fit` changed the posterior. Needs matplotlib. Returns the axes."""
+        self._known()
+        traces = self.trace_ if isinstance(self.trace_, tuple) else (self.trace_,)
+        return _plots().plot_trace(traces, self._groups, self.tol, ax=ax)
+
+
+def _named_coefficients(model: Reports) -> tuple[list[Any], FloatArray, FloatArray]:
+    """Names, means and standard deviations of all coefficients, the intercept first."""
+    means, stds = (np.roll(a, int(model._intercept), axis=1) for a in moments_of(model))
+    names = _names(model)
+    labels = names if model._groups is None else [(g, name) for g in model._groups for name in names]
+    return labels, means.ravel(), stds.ravel()
+
+
+def _components(model: Reports) -> list[tuple[str, float, float]]:
+    r"""Name, value and relative error of every prior variance that was found, where there are several.
+
+    Its logarithm has the information :math:`\frac12 \sum_j (1 - s_j^2 / v)^2` over the group's coefficients.
+    """
+    found = model.prior_variance_
+    if not isinstance(found, dict):
+        return []
+    posterior, named = model._whole_posteriors()[0], Parameters.of(model, model._width).named
+    unit = model._units[0] ** 2
+    rows = []
+    for name, v in found.items():
+        known = 1.0 - posterior.variance[named[name]] / v
+        information = 0.5 * float(np.sum(np.square(known)))
+        rows.append((f"variance of {name}", unit * v, 1.0 / np.sqrt(information) if information > 0.0 else np.inf))
+    return rows
+
+
+def _names(model: Reports) -> list[str]:
+    """Names of the coefficients of one linear predictor, the intercept first."""
+    features = getattr(model, "feature_names_in_", [f"x{j}" for j in range(model.n_features_in_)])
+    names = names_of([str(name) for name in features], vars(model).get("categories_", {}))
+    return [*(["intercept"] if model._intercept else []), *names]
+
+
+def _is_log(model: Reports) -> bool:
+    """Whether coefficients are logarithms of ratios: of odds, or of means of counts."""
+    return offers(model._loss).logistic is not None or model._loss.targets in ("counts", "classes")
+
+
+def _plots() -> Any:
+    try:
+        return import_module("cavity.estimators._plots")
+    except ModuleNotFoundError as error:
+        raise ImportError("plots need matplotlib: pip install cavity[plot]") from error

@@ -1,0 +1,151 @@
+"""Rows that come in one call after the other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from cavity.ep.adaptation import Adaptive, Group, revised_variances, variances_of, with_variances
+from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Gaussian, Knowledge
+from cavity.ep.result import Ledger, Refusal, Trace
+from cavity.estimators._base import LinearEP
+from cavity.estimators._design import Data, with_intercept
+from cavity.estimators._parameters import Parameters
+from cavity.estimators._plan import Plan, plan_stream
+from cavity.estimators._runs import Taken, take_rows
+from cavity.estimators._streams import ProductStreams, take_row
+from cavity.estimators._threads import threads_for
+from cavity.estimators._totals import Totals
+from cavity.factors.arranged import Rows
+from cavity.factors.rows import dense_rows
+from cavity.gaussians.factorial import FactorialGaussian
+
+
+class StreamingEP(LinearEP):
+    """Adds what the rows of a call say to what is known, and lets prior and noise follow."""
+
+    def _take(self, data: Data, totals: Totals, forget: float) -> None:
+        """Take checked rows of positive weight into what is known; ``totals`` are theirs."""
+        p, first = Parameters.of(self, data.X.shape[1]), not self.__sklearn_is_fitted__()
+        self._prepare_stream(p, data, totals, forget)
+        if self._is_joint:
+            data = data._replace(targets=self._joint_targets(data, first))
+        X, targets, weights, offset = data
+        factorised, columns = self.plan_.covariance == "diagonal", X.shape[1] + int(p.intercept)
+        with nullcontext() if factorised else threads_for((X.shape[0], columns)):
+            if factorised:
+                if offset is not None:
+                    raise ValueError("a product of Gaussians takes no offset: take fewer columns, or covariance='full'")
+                streams = self.__dict__.get("_streams") or ProductStreams(self._loss, self.posterior_, self._priors)
+                self._revise(_streams=streams)
+                self._note_refusals(*streams.take(with_intercept(X) if p.intercept else X, data))
+            elif X.shape[0] == 1 and weights is None and not self._is_joint and offset is None:
+                x = dense_rows(X, p.intercept)[0]
+                self._keep_taken(take_row(self._loss, x, targets[:, 0], self._knowledge, self._priors, self.posterior_))
+            else:
+                rows = Rows.arrange(X, targets, weights, p.intercept, offset)
+                groups: tuple[Group, ...] = ()
+                if totals.rows > 0.2 * self._totals.rows:  # a large share: found with the sites, as in fit
+                    groups, self._rows_at_revision = self._stream_prior(p)[1], self._totals.rows
+                adaptation = Adaptive(groups, first and self._finds_scale)
+                self._keep_taken(take_rows(self._loss, rows, self._knowledge, self._priors, adaptation))
+            self._follow(p, data)
+            self._check_finite()
+
+    def _prepare_stream(self, p: Parameters, data: Data, totals: Totals, forget: float) -> None:
+        """Plan a call of a stream; begin with the prior, or forget a share of what is known."""
+        first, columns = not self.__sklearn_is_fitted__(), p.prior_mean.size + int(p.intercept)
+        if first:
+            joint = self._joint(data.X.shape[0], columns, p.covariance, stream=True)
+            loss, plan = joint or (self._make_loss(), plan_stream(columns, p.covariance))
+            kind = DenseKnowledge if plan.covariance == "full" else DiagonalKnowledge
+            count = 1 if joint else len(data.targets)
+            nothing = kind.nothing(columns * getattr(loss, "predictors", 1))
+            self._revise(_knowledge=(nothing,) * count, _totals=totals, _loss=loss)
+            self._revise(_intercept=p.intercept, plan_=plan, n_iter_=1, _rows_at_revision=0.0)
+            self._priors = (self._stream_prior(p)[0],) * count
+            return
+        plan = plan_stream(columns, p.covariance, self.plan_)
+        if p.intercept != self._intercept:
+            raise ValueError("fit_intercept must not change in the middle of a stream; start with a new model")
+        if plan is not self.plan_:
+            parts = zip(self._knowledge, self._priors, self.posterior_, strict=True)
+            self._revise(_knowledge=tuple(_without_sparse(plan, *part) for part in parts), plan_=plan)
+        if forget:
+            self._forget(1.0 - forget)
+        self._totals = self._totals.plus(totals)
+        self.__dict__.setdefault("_rows_at_revision", self._totals.rows)
+
+    def _keep_taken(self, taken: Taken) -> None:
+        self._revise(_knowledge=taken.knowledge, _priors=taken.priors, _loss=taken.loss)
+        if taken.posteriors is not None:
+            self._posteriors = taken.posteriors
+        self._note_refusals(taken.refused, taken.updates)
+
+    def _forget(self, keep: float) -> None:
+        """Keep a share of what is known beyond the prior."""
+        self._revise(_knowledge=tuple(k.times(keep) for k in self._known()), _totals=self._totals.times(keep))
+        if "_rows_at_revision" in self.__dict__:
+            self._rows_at_revision *= keep
+
+    def _prior_units(self) -> tuple[float, float]:
+        """Give the unit of the coefficients and the centre of the intercept's prior."""
+        return 1.0, 0.0
+
+    def _typical_variance(self) -> float:
+        """Variance that is typical of the rows seen."""
+        return self._totals.typical_variance(self._typical_spread) * self._prior_units()[0] ** 2
+
+    def _stream_prior(self, p: Parameters) -> tuple[FactorialGaussian, tuple[Group, ...]]:
+        """Prior with typical variances where none are given, and which of them are to be found."""
+        predictors = getattr(self._loss, "predictors", 1)
+        return self._prior_and_groups(p, self._typical_variance(), predictors, self._prior_units())
+
+    def _follow(self, p: Parameters, data: Data) -> None:
+        """Let the prior follow what is known, whenever the rows seen have grown by a twentieth.
+
+        At most ten steps, until one changes no variance by more than 2 percent.
+        """
+        if self._totals.rows < 1.05 * self._rows_at_revision:
+            return
+        self._rows_at_revision = self._totals.rows
+        prior, groups = self._stream_prior(p)
+        if self._prior_units() != (1.0, 0.0):
+            found = tuple(with_variances(prior, groups, variances_of(q, groups)) for q in self._priors)
+            self._revise(_knowledge=self._known(), _priors=found)
+        for _ in range(10 if groups else 0):
+            pairs = zip(self._priors, self._whole_posteriors(), strict=True)
+            found = tuple(
+                with_variances(prior, groups, revised_variances(q, r.mean, r.variance, groups, cautious=False))
+                for q, r in pairs
+            )
+            steps = [
+                variances_of(a, groups) / variances_of(b, groups) for a, b in zip(found, self._priors, strict=True)
+            ]
+            self._revise(_knowledge=self._known(), _priors=found)
+            if np.max(np.abs(np.log(steps))) < 0.02:
+                break
+
+    def _note_refusals(self, refused: Counter[Refusal], updates: int) -> None:
+        self._refused: Counter[Refusal] = self.__dict__.get("_refused", Counter()) + refused
+        self._updates: int = self.__dict__.get("_updates", 0) + updates
+        ledger = Ledger()
+        for why, times in refused.items():
+            ledger.refuse(-1, why, times)
+        self.status_ = ledger.status(single_pass=True, converged=False)
+        self.trace_ = Trace(self._updates, (), (), Counter({(-1, w): c for w, c in self._refused.items()}), Counter())
+
+
+def _without_sparse(plan: Plan, known: Any, prior: FactorialGaussian, posterior: Gaussian) -> Knowledge:
+    """Turn what a fit with a sparse precision knows into a form that takes rows one call after the other."""
+    if plan.covariance == "full":
+        upper = known.information.toarray()
+        return DenseKnowledge(upper + np.triu(upper, 1).T, known.shift, known.log_scale)
+    marginal = FactorialGaussian.from_moments(posterior.mean, posterior.variance, posterior.log_mass)
+    return DiagonalKnowledge(marginal / prior)
+
+
+__all__ = ["StreamingEP"]
