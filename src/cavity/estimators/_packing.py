@@ -83,7 +83,9 @@ def check_state(model: Any) -> None:
 def _check_loss(loss: Any) -> None:
     """Look for what is asked of a loss; of one that is a tuple the fields are numbers."""
     offers = all(callable(getattr(loss, name, None)) for name in ("value", "derivatives"))
-    _need(offers and getattr(loss, "targets", None) in ("signs", "reals", "counts"), f"its loss is {loss!r}")
+    _need(
+        offers and getattr(loss, "targets", None) in ("signs", "reals", "counts", "positives"), f"its loss is {loss!r}"
+    )
     if isinstance(loss, tuple):
         _need(all(np.isfinite(as_float(field)) for field in loss), f"its loss is {loss!r}")
     _need(as_float(getattr(loss, "scale", 1.0)) > 0.0, f"its loss is {loss!r}")

@@ -140,8 +140,8 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
     def summary(self, level: float = 0.95) -> Any:
         """Table of coefficients: mean, standard deviation, interval of that probability, probability to be positive.
 
-        For logistic and Poisson losses also the exponential of mean and interval: the odds ratio of a step of one in a
-        feature, or the ratio of means.
+        For the logistic loss and losses of counts and positive targets also the exponential of mean and interval: the
+        ratio of odds, or of means, of a step of one in a feature.
 
         Returns
         -------
@@ -261,8 +261,8 @@ def _names(model: Posteriors) -> list[str]:
 
 
 def _is_log(model: Posteriors) -> bool:
-    """Whether coefficients are logarithms of ratios: of odds, or of means of counts."""
-    return offers(model._loss).logistic is not None or model._loss.targets == "counts"
+    """Whether coefficients are logarithms of ratios: of odds, or of means."""
+    return offers(model._loss).logistic is not None or model._loss.targets in ("counts", "positives")
 
 
 def _plots() -> Any:
