@@ -20,7 +20,7 @@ from cavity.moments import tilts
 
 WIDTHS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 50.0)
 SIZES = (200, 1000, 5000)
-TARGETS = {"signs": (-1.0, 1.0), "reals": (-1.5, 2.0), "counts": (0.0, 3.0)}
+TARGETS = {"signs": (-1.0, 1.0), "reals": (-1.5, 2.0), "counts": (0.0, 3.0), "positives": (0.2, 3.0)}
 REPEATS = 7
 SECONDS = 0.01  # of one repeat, at least
 

@@ -93,6 +93,7 @@ def random_counts(rng, n):
 def random_targets(loss, rng, n):
     """Targets of the kind that the loss is for."""
     kinds = {"signs": random_signs, "reals": np.random.Generator.standard_normal, "counts": random_counts}
+    kinds["positives"] = lambda r, size: r.gamma(2.0, 1.0, size)
     return kinds[loss.targets](rng, n)
 
 

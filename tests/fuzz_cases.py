@@ -114,6 +114,8 @@ SHIPPED: tuple[Any, ...] = (
     losses.Huber,
     losses.Quantile,
     losses.Poisson,
+    losses.NegativeBinomial,
+    losses.Gamma,
 )
 assert {loss.__name__ for loss in SHIPPED} == set(losses.__all__)
 OWN: tuple[Any, ...] = (Rounded, Sliding, Hill, Fenced)
@@ -173,6 +175,8 @@ class Data:
             z = 1e6 * rng.standard_normal(self.rows)
         if kind == "signs":
             return np.where(z > 0.0, 1.0, -1.0)
+        if kind == "positives":
+            return np.exp(np.clip(z, -5.0, 12.0))
         return z if kind == "reals" else np.floor(np.exp(np.clip(z, -5.0, 12.0)))
 
     def weights(self) -> Any:

@@ -11,9 +11,11 @@ from cases import SIGN_LOSSES, all_components, assert_close, fit, random_targets
 from cavity import LinearFactor, losses
 from cavity.losses import (
     Absolute,
+    Gamma,
     Hinge,
     Huber,
     Logistic,
+    NegativeBinomial,
     Offers,
     Poisson,
     Quantile,
@@ -39,6 +41,10 @@ LOSSES = [
     Quantile(0.05),
     Quantile(0.9, 3.0),
     Poisson(2.0),
+    NegativeBinomial(0.1),
+    NegativeBinomial(3.0),
+    Gamma(0.2),
+    Gamma(2.0, 1.5),
 ]
 sizes = st.floats(1e-3, 1e3)
 shares = st.floats(0.01, 0.99)
@@ -71,12 +77,14 @@ def test_nothing_overflows_for_any_finite_margin(loss, z):
         assert np.all([np.isfinite(a).all() for a in answers])
 
 
-@pytest.mark.parametrize("loss", [Squared(), Absolute(), Huber(), Quantile(), Poisson()], ids=repr)
+@pytest.mark.parametrize(
+    "loss", [Squared(), Absolute(), Huber(), Quantile(), Poisson(), NegativeBinomial(), Gamma()], ids=repr
+)
 @given(st.floats(-1e150, 1e150), st.floats(-1e150, 1e150))
 @example(0.0, 1e150)
 @example(1.0, -1e150)
 def test_losses_of_numbers_are_finite_as_far_as_their_value_is_a_number(loss, y, z):
-    y = abs(y) if loss.targets == "counts" else y
+    y = abs(y) + (loss.targets == "positives") * 1e-300 if loss.targets != "reals" else y
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         assert np.all(np.isfinite([loss.value(y, z), *loss.derivatives(y, z)]))
 

@@ -93,8 +93,8 @@ LOSSES = [*all_components(losses), Insensitive(), WithoutPieces()]
 PIECEWISE = [loss for loss in LOSSES if losses.offers(loss).pieces]
 OTHERS = [loss for loss in LOSSES if not losses.offers(loss).pieces]
 CONVEX = [loss for loss in LOSSES if not isinstance(loss, losses.QuasiZeroOne)]
-NON_NEGATIVE = [loss for loss in LOSSES if not isinstance(loss, losses.Poisson)]
-TARGETS = {"signs": (-1.0, 1.0), "reals": (-1.5, 2.0), "counts": (0.0, 3.0)}
+NON_NEGATIVE = [loss for loss in LOSSES if loss.targets not in ("counts", "positives")]
+TARGETS = {"signs": (-1.0, 1.0), "reals": (-1.5, 2.0), "counts": (0.0, 3.0), "positives": (0.2, 3.0)}
 
 widths = st.floats(-3.0, 4.0).map(lambda a: 10.0**a)
 means = st.floats(-6.0, 6.0)
@@ -181,10 +181,14 @@ def test_quadrature_is_right_for_every_width(loss, data, s, place, beta):
     m = place * s + data.draw(st.floats(-2.0, 2.0))
     if isinstance(loss, losses.Poisson):  # beyond its ceiling lies another kink, and costs of 1e13
         m = min(m, 20.0)
+    if isinstance(loss, losses.Gamma):  # the same below
+        m = max(m, -20.0)
     assert_tilt(tilt(loss, y, m, s * s, beta), brute(loss, y, m, s, beta), INTEGRATED)
 
 
-@pytest.mark.parametrize("loss", [losses.Logistic(), losses.Poisson()], ids=repr)
+@pytest.mark.parametrize(
+    "loss", [losses.Logistic(), losses.Poisson(), losses.NegativeBinomial(), losses.Gamma()], ids=repr
+)
 @given(st.data(), st.floats(1e-3, 0.7), st.floats(-4.0, 4.0), st.sampled_from([0.9, 1.0]))
 def test_narrow_products_of_smooth_losses_are_right_to_ten_digits(loss, data, s, m, beta):
     y = data.draw(st.sampled_from(TARGETS[loss.targets]))
@@ -248,7 +252,7 @@ def test_costs_that_are_not_negative_lose_mass(loss, data, s, place, beta):
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @given(st.data(), widths, means, betas)
 def test_reflection_changes_signs_only(loss, data, s, place, beta):
-    if loss.targets == "counts" or isinstance(loss, losses.Quantile):
+    if loss.targets in ("counts", "positives") or isinstance(loss, losses.Quantile):
         loss = losses.Quantile(0.5)
     y = data.draw(st.sampled_from(TARGETS[loss.targets]))
     there, back = tilt(loss, y, place * s, s * s, beta), tilt(loss, -y, -place * s, s * s, beta)

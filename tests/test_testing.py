@@ -97,7 +97,10 @@ def writes_into(self, y, z):
 MISTAKES = [
     (NoFields(), "a loss must be a NamedTuple with at least one field, got NoFields with fields"),
     (NoTuple(), "a loss must be a NamedTuple with at least one field, got NoTuple"),
-    (variation(targets=property(lambda self: "labels")), "targets must be 'signs', 'reals' or 'counts', got"),
+    (
+        variation(targets=property(lambda self: "labels")),
+        "targets must be 'signs', 'reals', 'counts' or 'positives', got",
+    ),
     (variation(value=lambda self, y, z: 2.0 * Base.value(self, y, z)), r"value\(y, z\) must equal derivatives\(y, z\)"),
     (Exponential(), "must take every finite prediction, .* FloatingPointError: overflow .*exponentials of negative"),
     (wrong(2, lambda c, y, z: c + np.where(np.abs(z) > 1e3, np.nan, 0.0)), "curvature must be finite for every finite"),

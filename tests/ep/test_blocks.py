@@ -18,7 +18,18 @@ from cavity.ep.result import Refusal
 from cavity.ep.sparse import SparseWork
 from cavity.factors.arranged import Rows
 from cavity.gaussians import analyse
-from cavity.losses import Absolute, Hinge, Huber, Logistic, Poisson, Quantile, QuasiZeroOne, Squared
+from cavity.losses import (
+    Absolute,
+    Gamma,
+    Hinge,
+    Huber,
+    Logistic,
+    NegativeBinomial,
+    Poisson,
+    Quantile,
+    QuasiZeroOne,
+    Squared,
+)
 
 CONVEX = [
     Logistic(),
@@ -29,6 +40,8 @@ CONVEX = [
     Huber(1.35, 0.7),
     Quantile(0.2, 0.5),
     Poisson(),
+    NegativeBinomial(0.7),
+    Gamma(0.7),
 ]
 LOSSES = [*CONVEX, QuasiZeroOne()]
 every_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
@@ -45,6 +58,8 @@ def problem(loss, n=40, d=3, seed=0, correlated=False):
         y = np.where(z + rng.logistic(size=n) > 0.0, 1.0, -1.0)
     elif loss.targets == "counts":
         y = rng.poisson(np.exp(z)).astype(float)
+    elif loss.targets == "positives":
+        y = rng.gamma(2.0, 0.5 * np.exp(z))
     else:
         y = z + 0.7 * rng.normal(size=n)
     return X, y, FactorialGaussian.from_moments(np.linspace(0.0, 0.4, d), np.linspace(2.0, 5.0, d))

@@ -44,6 +44,7 @@ LOSSES = [*all_components(losses), Asymmetric()]
 
 def targets_for(loss, rng, n):
     draw = {"signs": random_signs, "reals": lambda r, n: r.standard_normal(n), "counts": lambda r, n: r.poisson(2.0, n)}
+    draw["positives"] = lambda r, n: r.gamma(2.0, 1.0, n)
     return draw[loss.targets](rng, n)
 
 

@@ -21,7 +21,8 @@ from cavity.mode._curves import Plain, SmoothKinks, SmoothValues, smoothed
 from reference.solvers import hinge_program
 
 STORAGES = {"dense": np.asarray, "csr": sparse.csr_array}
-SMOOTH = (losses.Logistic(), losses.Logistic(3.0), losses.Squared(0.7), losses.Huber(), losses.Poisson())
+RATES = (losses.Poisson(), losses.NegativeBinomial(), losses.Gamma(0.7))
+SMOOTH = (losses.Logistic(), losses.Logistic(3.0), losses.Squared(0.7), losses.Huber(), *RATES)
 KINKED = (losses.Hinge(), losses.QuasiZeroOne(), losses.Absolute(2.0), losses.Quantile(0.3))
 ALL = (*SMOOTH, *KINKED)
 assert {type(loss).__name__ for loss in ALL} >= set(losses.__all__)
@@ -102,6 +103,8 @@ class Step(NamedTuple):
 def targets_for(loss: Any, z: Any, rng: np.random.Generator) -> Any:
     if loss.targets == "signs":
         return np.where(z + rng.standard_normal(z.size) > 0.0, 1.0, -1.0)
+    if loss.targets == "positives":
+        return rng.gamma(2.0, 0.5 * np.exp(np.clip(z, -3, 3)))
     return z + rng.standard_normal(z.size) if loss.targets == "reals" else rng.poisson(np.exp(np.clip(z, -3, 3))) * 1.0
 
 

@@ -30,7 +30,14 @@ WRONG_OPTIONS = [
     *(({"order": wrong}, "order must") for wrong in ("backwards", "nonsense", None, 3, [7], [])),
     ({"scheme": "nothing"}, "scheme must be one of"),
 ]
-KINDS = [losses.Logistic(), losses.QuasiZeroOne(1e-3), losses.Absolute(0.1), losses.Huber(), losses.Poisson()]
+KINDS = [
+    losses.Logistic(),
+    losses.QuasiZeroOne(1e-3),
+    losses.Absolute(0.1),
+    losses.Huber(),
+    losses.Poisson(),
+    losses.Gamma(),
+]
 
 
 def wide(dim, mean=0.0):
@@ -83,6 +90,7 @@ def test_ends_finite_and_no_higher_than_the_prior_mean(seed, rows, columns, loss
     X = rng.standard_normal((rows, columns)) * 10.0 ** rng.uniform(-6.0, 6.0, columns)
     X[:, 0] = X[:, -1] if seed % 2 else 1.0
     y = {"signs": np.sign(rng.standard_normal(rows)), "counts": np.round(rng.gamma(1.0, 5.0, rows))}
+    y["positives"] = y["counts"] + 0.1
     targets = y.get(loss.targets, 10.0 ** rng.uniform(-3.0, 3.0) * rng.standard_normal(rows))
     prior = FactorialGaussian.from_moments(rng.standard_normal(columns), 10.0 ** rng.uniform(-6.0, 6.0, columns))
     for factors in (LinearFactor.batches(loss, X, targets, 7), boxes(loss, X, targets)):

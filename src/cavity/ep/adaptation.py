@@ -35,8 +35,9 @@ FloatArray = NDArray[np.float64]
 _ADDED = 0.5
 # Largest factor by which one loop changes a variance or a scale: bounds what a posterior far from converged can do.
 _LARGEST_FACTOR = 10.0
-# Smallest noise scale that is found, as a share of the targets' standard deviation: where columns can explain any
-# targets, no noise would be left, and with it no digit of a row's cavity.
+# Smallest noise scale that is found, as a share of the targets' standard deviation, or of their mean where its
+# logarithm is predicted: where columns can explain any targets, no noise would be left, and with it no digit of a row's
+# cavity.
 LEAST_NOISE = 1e-4
 
 
@@ -134,9 +135,9 @@ class Adaptive:
         if not self.scale:
             return loss
         before = float(loss.scale)  # type: ignore[attr-defined]
-        floor = LEAST_NOISE * (_spread(targets, weights) or 1.0)
-        residuals = targets - sites.mean - sites.offset
-        found = estimate_scale(loss, residuals, sites.variance, weights, beta=self.beta, floor=floor)
+        unit = _spread(targets, weights) or 1.0 if loss.targets == "reals" else 1.0
+        mean, floor = sites.mean + sites.offset, LEAST_NOISE * unit
+        found = estimate_scale(loss, targets, mean, sites.variance, weights, beta=self.beta, floor=floor)
         if not np.isfinite(found):
             return loss
         new = min(max(found, before / _LARGEST_FACTOR), before * _LARGEST_FACTOR)

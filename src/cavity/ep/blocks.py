@@ -29,7 +29,7 @@ from cavity.ep.snapshots import State, arrays_of, gaussian_of
 from cavity.factors.arranged import Rows
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
-from cavity.noise import with_scale
+from cavity.noise import site_factor, with_scale
 
 FloatArray = NDArray[np.float64]
 
@@ -217,7 +217,8 @@ class Blocks:
     def prepare(self, loop: int, ledger: Ledger) -> None:
         """Take over the prior and the noise scale that the last loop suggests."""
         if self.next_loss is not self.loss:
-            factor = (self.loss.scale / self.next_loss.scale) ** 2  # type: ignore[attr-defined]
+            new, center = self.next_loss.scale, np.average(self.targets, weights=self.rows.weights)  # type: ignore[attr-defined]
+            factor = site_factor(self.loss, new, float(center))
             if self.work.scale(factor):
                 self.sites.scale_by(factor)
                 self.loss = self.next_loss

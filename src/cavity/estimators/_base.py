@@ -120,7 +120,7 @@ class LinearEP(ReadsRows):
                     outcomes = run_products(loss, data, prior, p, adaptation, seed)
                 else:
                     outcomes = run_blocks(loss, rows, prior, p, adaptation, analysis)
-                self._keep(plan, p.intercept, outcomes, totals)
+                self._keep(plan, p.intercept, outcomes, data, totals)
         return self
 
     def _check_parameters(self) -> None:
@@ -128,8 +128,8 @@ class LinearEP(ReadsRows):
         Parameters.of(self)
         self._make_loss()
 
-    def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], totals: Totals) -> None:
-        """Keep what a fit found."""
+    def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], data: Data, totals: Totals) -> None:
+        """Keep what a fit found in data of which these are the sums."""
         for name in OF_STREAMS:
             self.__dict__.pop(name, None)
         traces = tuple(o.trace for o in outcomes)

@@ -18,6 +18,9 @@ from cavity.factors import canonical
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses.joint import Normal, Softmax
 
+# Kinds of targets that a loss may be made for.
+_TARGETS = ("signs", "reals", "counts", "positives", "classes")
+
 
 def packed(model: Any) -> dict[str, Any]:
     """Attributes of a fitted model whose values have types of our own, in plain form."""
@@ -87,7 +90,7 @@ def _check_loss(loss: Any) -> None:
     """Look for what is asked of a loss; of one that is a tuple the fields are numbers."""
     joint = isinstance(loss, Softmax | Normal)
     offers = all(callable(getattr(loss, name, None)) for name in (("value",) if joint else ("value", "derivatives")))
-    _need(offers and getattr(loss, "targets", None) in ("signs", "reals", "counts", "classes"), f"its loss is {loss!r}")
+    _need(offers and getattr(loss, "targets", None) in _TARGETS, f"its loss is {loss!r}")
     _need(
         not isinstance(loss, Softmax) or (isinstance(loss.classes, int) and loss.classes > 2), f"its loss is {loss!r}"
     )

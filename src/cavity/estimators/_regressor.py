@@ -12,6 +12,7 @@ from cavity import losses
 from cavity._checks import as_float, flag, number_between, one_of, shown
 from cavity.estimators._design import Data, checked_offset, rows_of_weight
 from cavity.estimators._parameters import LARGEST_TARGET, moderate_number
+from cavity.estimators._scores import score_of
 from cavity.estimators._targets import NormalisedTargets
 from cavity.estimators._totals import Totals
 from cavity.losses import Loss
@@ -19,28 +20,34 @@ from cavity.noise import log_normalizer, predictive_quantile, predictive_std
 
 FloatArray = NDArray[np.float64]
 
+# Targets of the losses of a regression.
+_KINDS = ("reals", "counts", "positives")
+
 
 class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
     r"""Linear regressor with a posterior: means, standard deviations and correlations of all coefficients.
 
     The losses stand for noise: squared for Gaussian, absolute for Laplace, quantile for asymmetric Laplace, Huber for
-    Gaussian with heavy tails, Poisson for counts with the mean :math:`e^z`. The scale of the noise is estimated unless
-    given.
+    Gaussian with heavy tails, Poisson for counts with the mean :math:`e^z`, negative binomial for counts of that mean
+    which vary more, gamma for positive targets of that mean. The scale of the noise is estimated unless given.
 
     Parameters
     ----------
-    loss : {"squared", "absolute", "huber", "quantile", "poisson"} or a loss object, default="squared"
-        Loss of the linear predictor.
+    loss : {"squared", "absolute", "huber", "quantile", "poisson", "negative_binomial", "gamma"} or a loss object
+        Loss of the linear predictor; ``"squared"`` by default.
     quantile : float in (0, 1), default=0.5
         What ``loss="quantile"`` predicts.
     epsilon : float, default=1.35
         Where ``loss="huber"`` turns from squared to absolute, in units of the scale.
     scale : float or "auto", default="auto"
         Scale of the noise in units of y, for the losses given by name. ``"auto"`` finds it by maximum likelihood while
-        the posterior is fitted; in a stream it follows the rows.
+        the posterior is fitted; in a stream it follows the rows. For ``"gamma"`` it is the standard deviation as a
+        share of the mean, so that the shape is ``scale**-2``; for ``"negative_binomial"`` the same of the rate behind a
+        count, so that the variance of a count of mean m is ``m + (scale * m)**2``. Poisson has none.
     normalize_y : bool, default=True
         Whether the prior speaks of coefficients in units of the standard deviation of y, and of an intercept around its
-        mean, so that predictions do not depend on the units of y. Not for ``loss="poisson"``.
+        mean, so that predictions do not depend on the units of y. Not for losses that predict the logarithm of
+        a mean: ``"poisson"``, ``"negative_binomial"`` and ``"gamma"``.
     prior_variance, prior_groups, prior_mean, fit_intercept, intercept_prior_variance, covariance
         As in `EPClassifier`.
     max_iter, tol, random_state, verbose
@@ -55,7 +62,7 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
     covariance_ : ndarray of shape (n, n)
         Posterior covariances of the n coefficients, that of the intercept last.
     scale_ : float
-        Scale of the noise used.
+        Scale of the noise used, in the units of the parameter.
     posterior_ : tuple of one Gaussian
         The posterior for the normalised targets, the intercept last.
     log_evidence_ : float
@@ -154,8 +161,7 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
         y = np.asarray(y, dtype=np.float64)
         if not np.all(np.abs(y) <= LARGEST_TARGET):
             raise ValueError(f"y must hold finite numbers of at most {LARGEST_TARGET:g} in size; change its units")
-        if self._counts and not np.all(y >= 0.0):
-            raise ValueError("loss='poisson' needs counts, zero or more, got negative targets")
+        self._check_sign(y)
         known = checked_offset(offset, X.shape[0])
         X, both, weights = rows_of_weight(X, y if known is None else np.stack([y, known]), sample_weight)
         y, known = (both, None) if known is None else (both[0], both[1])
@@ -166,11 +172,25 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
             raise ValueError(
                 f"y must lie within {LARGEST_TARGET:g} times the spread of the targets seen first, {self.y_scale_:g}"
             )
-        constants = log_normalizer(self._make_loss(), y) if self._counts else None
-        if known is not None:
-            known = known / self.y_scale_
-            return Data(X, t[None], weights, known), Totals.of(X, weights, t - known, constants)
-        return Data(X, t[None], weights), Totals.of(X, weights, t, constants)
+        known = None if known is None else known / self.y_scale_
+        # Of positive targets the logarithm counts: the normaliser of their density is linear in it.
+        summed = np.log(t) if self._kind == "positives" else t
+        if known is not None and self._kind == "reals":
+            summed = t - known
+        return Data(X, t[None], weights, known), Totals.of(X, weights, summed)
+
+    def _check_sign(self, y: FloatArray) -> None:
+        """Refuse targets that the loss is not made for."""
+        least = float(np.min(y, initial=1.0))
+        if self._kind == "counts" and least < 0.0:
+            raise ValueError(
+                f"loss={shown(self.loss)} needs counts, zero or more, got negative targets, {least:g} among them"
+            )
+        if self._kind == "positives" and least <= 0.0:
+            raise ValueError(
+                f"loss={shown(self.loss)} needs positive targets, got {least:g}; drop these rows, or take a loss of "
+                "counts, such as loss='poisson'"
+            )
 
     def predict(self, X: Any, return_std: bool = False, quantile: Any = None, offset: ArrayLike | None = None) -> Any:
         """Predict targets.
@@ -190,7 +210,7 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_quantiles), or two of them
-            Posterior mean of the linear predictor, or of its exponential for ``loss="poisson"``.
+            Posterior mean of the linear predictor, or of its exponential for losses of counts and positive targets.
         """
         X, levels = self._checked_for_prediction(X), None if quantile is None else _levels(quantile)
         mean, variance = (part[0] for part in self._latent(X, offset))
@@ -198,7 +218,7 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
         if levels is not None:
             columns = [predictive_quantile(loss, mean, variance, q) for q in np.atleast_1d(levels)]
             center = offset + unit * (np.column_stack(columns) if np.ndim(levels) else columns[0])
-        elif loss.targets == "counts":
+        elif loss.targets != "reals":
             with np.errstate(over="ignore"):  # infinite where it is too large, as its standard deviation
                 center = np.exp(mean + 0.5 * variance)
         else:
@@ -208,12 +228,33 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
         bare = isinstance(loss, losses.Quantile)
         return center, unit * (np.sqrt(variance) if bare else predictive_std(loss, mean, variance))
 
+    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Give the share of the loss of a constant prediction that the predictions save: one at best, zero for none.
+
+        With the loss that the model is for, as scikit-learn measures it: R² for squared and Huber losses and those of
+        one's own; D² of the absolute error, of the pinball loss, of the Poisson deviance (`d2_tweedie_score` of power
+        1), of the gamma deviance (power 2), and of the negative binomial deviance with the dispersion of the model.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            Rows, targets and weights.
+
+        Returns
+        -------
+        float
+            The score of `predict`.
+        """
+        return score_of(self._loss, y, self.predict(X), sample_weight)
+
     @property
     def log_evidence_(self) -> float:
         """Estimate of the logarithm of the density of y in its own units."""
         mass = super().log_evidence_
-        if self._counts:
+        if self._kind == "counts":
             return mass - self._totals.constants
+        if self._kind == "positives":
+            return mass - self._totals.rows * float(log_normalizer(self._loss, np.exp([self._totals.mean]))[0])
         constant = float(log_normalizer(self._loss, np.zeros(1))[0])
         return mass - self._totals.rows * (constant + float(np.log(self.y_scale_)))
 
@@ -221,19 +262,22 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
         flag("normalize_y", self.normalize_y)
         loss: Any = self.loss
         if not isinstance(loss, str):
-            if isinstance(loss, type) or getattr(loss, "targets", None) not in ("reals", "counts"):
-                raise ValueError(f"loss must be made for real targets or counts, got {loss!r}")
+            if isinstance(loss, type) or getattr(loss, "targets", None) not in _KINDS:
+                raise ValueError(f"loss must be made for real or positive targets or counts, got {loss!r}")
             given: Loss = loss
             return given
-        if one_of("loss", loss, ("squared", "absolute", "huber", "quantile", "poisson")) == "poisson":
+        names = ("squared", "absolute", "huber", "quantile", "poisson", "negative_binomial", "gamma")
+        if one_of("loss", loss, names) == "poisson":
             return losses.Poisson()
-        unit = self.__dict__.get("y_scale_", 1.0)
+        unit = self.__dict__.get("y_scale_", 1.0) if self._kind == "reals" else 1.0
         scale = 1.0 if self._finds_scale else moderate_number("scale", self.scale) / unit
         if loss == "quantile":
             return losses.Quantile(number_between("quantile", self.quantile, 0.0, 1.0, "()"), scale)
         if loss == "huber":
             return losses.Huber(moderate_number("epsilon", self.epsilon), scale)
-        return losses.Squared(scale) if loss == "squared" else losses.Absolute(scale)
+        named = {"negative_binomial": losses.NegativeBinomial, "gamma": losses.Gamma, "squared": losses.Squared}
+        made: Loss = named.get(loss, losses.Absolute)(scale)
+        return made
 
     @property
     def _finds_scale(self) -> bool:
@@ -244,10 +288,10 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
         return isinstance(self.loss, str) and self.loss != "poisson" and isinstance(self.scale, str)
 
     @property
-    def _counts(self) -> bool:
+    def _kind(self) -> Any:
         if isinstance(self.loss, str):
-            return self.loss == "poisson"
-        return getattr(self.loss, "targets", None) == "counts"
+            return {"poisson": "counts", "negative_binomial": "counts", "gamma": "positives"}.get(self.loss, "reals")
+        return getattr(self.loss, "targets", None)
 
     def _check_own_state(self) -> None:
         scales = vars(self).get("_scales")
@@ -255,7 +299,7 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
         offset, unit, *sums = (as_float(n) for n in (vars(self).get("y_offset_"), vars(self).get("y_scale_"), *sums))
         if not (np.isfinite(offset) and 0.0 < unit < np.inf and np.all(np.isfinite(sums))):
             raise ValueError("the model is not consistent: its normalisation is not finite")
-        if len(self._knowledge) != 1 or self._loss.targets not in ("reals", "counts"):
+        if len(self._knowledge) != 1 or self._loss.targets not in _KINDS:
             raise ValueError("the model is not consistent: its loss is not one of a regression, or it has no posterior")
 
 

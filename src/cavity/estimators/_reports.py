@@ -24,9 +24,9 @@ class Reports(Posteriors):
     def summary(self, level: float = 0.95) -> Any:
         """Table of coefficients: mean, standard deviation, interval of that probability, probability to be positive.
 
-        For logistic and Poisson losses also the exponential of mean and interval: the odds ratio of a step of one in a
-        feature, or the ratio of means. Where groups of features have prior variances of their own, these follow, with
-        standard errors.
+        For the logistic loss and losses of counts and positive targets also the exponential of mean and interval: the
+        ratio of odds, or of means, of a step of one in a feature. Where groups of features have prior variances of
+        their own, these follow, with standard errors.
 
         Returns
         -------
@@ -110,8 +110,8 @@ def _names(model: Reports) -> list[str]:
 
 
 def _is_log(model: Reports) -> bool:
-    """Whether coefficients are logarithms of ratios: of odds, or of means of counts."""
-    return offers(model._loss).logistic is not None or model._loss.targets in ("counts", "classes")
+    """Whether coefficients are logarithms of ratios: of odds, or of means."""
+    return offers(model._loss).logistic is not None or model._loss.targets in ("counts", "positives", "classes")
 
 
 def _plots() -> Any:

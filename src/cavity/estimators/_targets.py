@@ -20,7 +20,7 @@ from cavity.estimators._streaming import StreamingEP
 from cavity.estimators._totals import Totals, coarse
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
-from cavity.noise import estimate_scale, with_scale
+from cavity.noise import log_normalizer, scale_of_sums, scale_sums, site_factor, sums_of_scale, with_scale
 
 FloatArray = NDArray[np.float64]
 
@@ -32,9 +32,9 @@ class NormalisedTargets(StreamingEP):
     normalize_y: bool
     y_offset_: float
     y_scale_: float
-    # Whether the targets are counts.
-    _counts: Any
-    # Sum of noise scales found, times rows, and of rows: the running average of a stream.
+    # Which targets the loss is for.
+    _kind: Any
+    # Two sums over rows whose ratio says the noise scale of a stream, `cavity.noise.scale_sums`.
     _scales: tuple[float, float]
 
     @property
@@ -47,40 +47,69 @@ class NormalisedTargets(StreamingEP):
     def _units(self) -> tuple[float, float]:
         return self.y_scale_, self.y_offset_
 
-    def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], totals: Totals) -> None:
-        super()._keep(plan, intercept, outcomes, totals)
-        self._scales = totals.rows * _scale_of(self._loss), totals.rows
+    def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], data: Data, totals: Totals) -> None:
+        totals = totals.plus(self._constants(data, outcomes[0].loss))
+        super()._keep(plan, intercept, outcomes, data, totals)
+        self._scales = self._sums_of_scale(totals)
+
+    def _constants(self, data: Data, loss: Loss) -> Totals:
+        """Logarithms of what densities of counts are divided by: they depend on the dispersion and on every count."""
+        if self._kind != "counts":
+            return Totals()
+        constants = log_normalizer(loss, data.targets[0])
+        return Totals(constants=float(np.sum(constants) if data.weights is None else data.weights @ constants))
+
+    def _sums_of_scale(self, totals: Totals) -> tuple[float, float]:
+        """Give the sums as if all rows had been seen with the noise scale of the loss."""
+        if not self._finds_scale:
+            return totals.rows * _scale_of(self._loss), totals.rows
+        return sums_of_scale(self._loss, totals.rows, totals.mean)
 
     def _prior_units(self) -> tuple[float, float]:
         """Spread and mean of the normalised targets, which begin as one and zero and change in a stream."""
-        if not self.normalize_y or self._counts:
+        if not self.normalize_y or self._kind != "reals":
             return 1.0, 0.0
         return self._totals.spread or 1.0, self._totals.mean if self._intercept else 0.0
 
     def _follow(self, p: Parameters, data: Data) -> None:
+        self._totals = self._totals.plus(self._constants(data, self._loss))
         if self._finds_scale:
             scale = self._followed_scale(data)
-            factor = (_scale_of(self._loss) / scale) ** 2
-            self._revise(_knowledge=tuple(k.times(factor) for k in self._known()), _loss=with_scale(self._loss, scale))
+            known, totals = self._rescaled(self._known()[0], self._priors[0], self._totals, scale)
+            self._revise(_knowledge=(known,), _totals=totals, _loss=with_scale(self._loss, scale))
         super()._follow(p, data)
 
+    def _rescaled(
+        self, known: Knowledge, prior: FactorialGaussian, totals: Totals, scale: float
+    ) -> tuple[Knowledge, Totals]:
+        """Give what is known, and the sums, as another noise scale has them.
+
+        Where the scale is no mere factor of the loss, this holds for precisions only, and the evidence of rows that
+        are gone stays what it was.
+        """
+        factor = site_factor(self._loss, scale, totals.mean)
+        moved = known.times(factor)
+        if self._kind != "counts" or factor == 1.0:
+            return moved, totals
+        more = moved.posterior(prior).log_mass - known.posterior(prior).log_mass
+        return moved, totals.plus(Totals(constants=more))
+
     def _followed_scale(self, data: Data) -> float:
-        """Noise scale after rows of a stream: from sums of squares where they say all, else a running average."""
-        floor = LEAST_NOISE * (self._totals.spread or 1.0)
-        known, weights = self._known()[0], data.weights
-        t = data.targets[0] if data.offset is None else data.targets[0] - data.offset
+        """Noise scale after rows of a stream: from sums of squares where they say all, else from running sums."""
+        floor = LEAST_NOISE * (self._totals.spread or 1.0 if self._kind == "reals" else 1.0)
+        known, (t,), weights = self._known()[0], data.targets, data.weights
         if isinstance(self._loss, losses.Squared) and isinstance(known, DenseKnowledge):
             return max(_residual_scale(self._loss.scale, known, self.posterior_[0], self._totals), floor)
         mean, variance = self._latent(data.X)
-        rows = float(t.size if weights is None else np.sum(weights))
-        found = estimate_scale(self._loss, t - mean[0], variance[0], weights, floor=floor)
-        self._scales = self._scales[0] + rows * found, self._scales[1] + rows
-        return max(self._scales[0] / self._scales[1], floor)
+        whole = mean[0] if data.offset is None else mean[0] + data.offset
+        more = scale_sums(self._loss, t, whole, variance[0], weights)
+        self._scales = self._scales[0] + more[0], self._scales[1] + more[1]
+        return max(scale_of_sums(self._loss, self._scales), floor)
 
     def _set_units(self, y: FloatArray, weights: FloatArray | None) -> None:
         """Set the offset and the unit of the targets."""
         self.y_offset_, self.y_scale_ = 0.0, 1.0
-        if not self.normalize_y or self._counts:
+        if not self.normalize_y or self._kind != "reals":
             return
         largest = float(np.max(np.abs(y))) or 1.0  # sums of squares are then finite
         offset = float(np.average(y / largest, weights=weights)) if self.fit_intercept else 0.0
@@ -104,14 +133,15 @@ class NormalisedTargets(StreamingEP):
         moved, totals, prior, scale = other._in_units_of(one)
         rows, free = one._totals.rows + totals.rows, one._finds_scale
         share = one._totals.rows / max(rows, np.finfo(np.float64).tiny)
-        known = one._known()[0]
+        known, own = one._known()[0], one._totals
         if free:
-            first = _scale_of(one._loss)
-            pooled = float(np.sqrt(share * first**2 + (1.0 - share) * scale**2))
-            known, moved = known.times((first / pooled) ** 2), moved.times((scale / pooled) ** 2)
+            pooled = float(np.sqrt(share * _scale_of(one._loss) ** 2 + (1.0 - share) * scale**2))
+            known, own = one._rescaled(known, one._priors[0], own, pooled)
+            self._loss = with_scale(one._loss, scale)
+            moved, totals = self._rescaled(moved, prior, totals, pooled)
             self._loss = with_scale(one._loss, pooled)
-            self._scales = pooled * rows, rows
-        self._knowledge, self._totals = (known.plus(moved),), one._totals.plus(totals)
+            self._scales = self._sums_of_scale(own.plus(totals))
+        self._knowledge, self._totals = (known.plus(moved),), own.plus(totals)
         self._priors = (pooled_prior(one._priors[0], prior, share),)
 
     def _in_units_of(self, one: Self) -> tuple[Knowledge, Totals, FactorialGaussian, float]:

@@ -14,7 +14,10 @@ FloatArray = NDArray[np.float64]
 
 
 class Totals(NamedTuple):
-    """Weighted sums, with weight w per row: of w, w |x|², w t, w t² and, for counts, w log t!."""
+    """Weighted sums, with weight w per row: of w, w |x|², w t, w t² and, for counts, the logarithms of normalisers.
+
+    The targets t are logarithms where targets are positive.
+    """
 
     rows: float = 0.0
     sizes: float = 0.0

@@ -255,6 +255,12 @@ def checked_data(
             f"{type(loss).__name__} needs counts of zero or more, got {targets[row]:g} in row {row}; drop these rows, "
             "or take a loss of real targets, such as Squared"
         )
+    if loss.targets == "positives" and np.any(targets <= 0.0):
+        row = int(np.argmax(targets <= 0.0))
+        raise ValueError(
+            f"{type(loss).__name__} needs targets above zero, got {targets[row]:g} in row {row}; drop these rows, or "
+            "take a loss of counts, such as Poisson"
+        )
     if weights is None:
         return X, targets, None
     w = np.asarray(weights, dtype=np.float64)

@@ -12,7 +12,7 @@ written for a number ``y`` and for an array, without ``if``; what does not depen
 `cavity.losses.joint` has losses of several linear predictors.
 """
 
-from cavity.losses._counts import Poisson
+from cavity.losses._counts import Gamma, NegativeBinomial, Poisson
 from cavity.losses._protocol import Loss as Loss
 from cavity.losses._protocol import Offers as Offers
 from cavity.losses._protocol import Piece as Piece
@@ -20,4 +20,15 @@ from cavity.losses._protocol import offers as offers
 from cavity.losses._reals import Absolute, Huber, Quantile, Squared
 from cavity.losses._signs import Hinge, Logistic, QuasiZeroOne
 
-__all__ = ["Absolute", "Hinge", "Huber", "Logistic", "Poisson", "Quantile", "QuasiZeroOne", "Squared"]
+__all__ = [
+    "Absolute",
+    "Gamma",
+    "Hinge",
+    "Huber",
+    "Logistic",
+    "NegativeBinomial",
+    "Poisson",
+    "Quantile",
+    "QuasiZeroOne",
+    "Squared",
+]

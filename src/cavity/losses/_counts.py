@@ -1,4 +1,4 @@
-"""Losses of targets of zero or more, of which a logarithm is predicted."""
+"""Losses of targets of zero or more whose mean is the exponential of the prediction."""
 
 from __future__ import annotations
 
@@ -40,3 +40,96 @@ class Poisson(NamedTuple):
         e = np.exp(np.minimum(z, self.ceiling))
         v = e * (1.0 + np.maximum(z - self.ceiling, 0.0)) - y * z
         return v, e - y, e * (0.5 + 0.5 * np.sign(self.ceiling - z))
+
+
+class NegativeBinomial(NamedTuple):
+    r"""Negative binomial loss for counts :math:`y` of the mean :math:`e^z` that vary more than Poisson's.
+
+    .. math:: \ell(y, z) = (y + 1/\alpha) \log(1 + \alpha e^z) - y z, \qquad \alpha = s^2
+
+    The variance of a count of mean :math:`m` is :math:`m + \alpha m^2`: its rate varies by the share :math:`s`
+    of itself. As :math:`s` goes to zero, this is `Poisson` without a ceiling. Convex, and linear far out on both sides.
+
+    Parameters
+    ----------
+    scale
+        Standard deviation :math:`s` of the rate as a share of its mean, the root of the dispersion :math:`\alpha`.
+
+    Examples
+    --------
+    >>> NegativeBinomial(scale=0.5).dispersion
+    0.25
+    """
+
+    scale: float = 1.0
+
+    @property
+    def targets(self) -> str:
+        return "counts"
+
+    @property
+    def dispersion(self) -> float:
+        """The dispersion: how much the variance exceeds the mean, as a share of the squared mean."""
+        return self.scale * self.scale
+
+    def value(self, y: Any, z: Any) -> Any:
+        shift = 2.0 * np.log(self.scale)
+        a = z + shift
+        tail = np.log1p(np.exp(-np.abs(a)))
+        over, under = np.maximum(a, 0.0) + tail, np.maximum(-a, 0.0) + tail
+        return over / (self.scale * self.scale) + y * (under + shift)
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
+        shift, size = 2.0 * np.log(self.scale), 1.0 / (self.scale * self.scale)
+        a = z + shift
+        e = np.exp(-np.abs(a))
+        tail, right = np.log1p(e), 0.5 + 0.5 * np.sign(a)
+        over, under = np.maximum(a, 0.0) + tail, np.maximum(-a, 0.0) + tail
+        up, down = (right + (1.0 - right) * e) / (1.0 + e), (1.0 - right + right * e) / (1.0 + e)
+        return over * size + y * (under + shift), up * size - y * down, (y + size) * up * down
+
+
+class Gamma(NamedTuple):
+    r"""Gamma loss for positive targets :math:`y` of the mean :math:`e^z`: waiting times, costs, rates.
+
+    .. math:: \ell(y, z) = \kappa (z + e(\log y - z)), \quad \kappa = s^{-2}, \qquad
+        e(t) = \begin{cases} e^t & t \le c \\ e^c (1 + t - c) & t > c \end{cases}
+
+    The standard deviation of a target is the share :math:`s` of its mean. Beyond the ceiling the exponential is
+    continued by its tangent, so that nothing overflows and the loss stays convex.
+
+    Parameters
+    ----------
+    scale
+        Standard deviation :math:`s` as a share of the mean; the shape of the gamma density is :math:`\kappa = s^{-2}`.
+    ceiling
+        Logarithm :math:`c` of the ratio of target and predicted mean beyond which that is done.
+
+    Examples
+    --------
+    >>> Gamma(scale=0.5).shape
+    4.0
+    """
+
+    scale: float = 1.0
+    ceiling: float = 30.0
+
+    @property
+    def targets(self) -> str:
+        return "positives"
+
+    @property
+    def shape(self) -> float:
+        """The shape of the gamma density."""
+        return 1.0 / (self.scale * self.scale)
+
+    def value(self, y: Any, z: Any) -> Any:
+        t = np.log(y) - z
+        e = np.exp(np.minimum(t, self.ceiling))
+        return (z + e * (1.0 + np.maximum(t - self.ceiling, 0.0))) / (self.scale * self.scale)
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
+        t, size = np.log(y) - z, 1.0 / (self.scale * self.scale)
+        e = np.exp(np.minimum(t, self.ceiling))
+        v = (z + e * (1.0 + np.maximum(t - self.ceiling, 0.0))) / (self.scale * self.scale)
+        return v, (1.0 - e) * size, e * size * (0.5 + 0.5 * np.sign(self.ceiling - t))

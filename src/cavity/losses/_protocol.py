@@ -13,7 +13,10 @@ class Loss(Protocol):
 
     @property
     def targets(self) -> str:
-        """Which targets are meant: ``"signs"`` (-1 and +1), ``"reals"``, or ``"counts"`` (reals of zero or more)."""
+        """Which targets are meant.
+
+        ``"signs"`` (-1 and +1), ``"reals"``, ``"counts"`` (reals of zero or more) or ``"positives"`` (above zero).
+        """
 
     def value(self, y: Any, z: Any) -> Any:
         """Loss of the prediction ``z`` where the target is ``y``; never overflows for finite ``z``."""

@@ -5,8 +5,9 @@ A loss :math:`\rho(u)` of real targets, :math:`u = (y - z)/s`, is minus the loga
 .. math:: p(y \mid z) = \frac{1}{C s} e^{-\beta \rho((y - z)/s)}, \qquad z \sim N(m, v),
 
 where z is the linear predictor with its posterior. Squared is Gaussian noise, Absolute that of Laplace, Quantile that
-of an asymmetric Laplace density, Huber a Gaussian with the tails of Laplace. Poisson stands for counts of mean
-:math:`e^z`, at every :math:`\beta`. Of a loss of one's own the noise is not known: a `ValueError` says so.
+of an asymmetric Laplace density, Huber a Gaussian with the tails of Laplace. Poisson and NegativeBinomial stand for
+counts of mean :math:`e^z`, at every :math:`\beta`, Gamma for positive numbers of that mean; the scales of these two are
+standard deviations as a share of the mean. Of a loss of one's own the noise is not known: a `ValueError` says so.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cavity.losses import Absolute, Huber, Loss, Poisson, Quantile, Squared
-from cavity.noise._kinds import AsymmetricLaplace, Counts, Gaussian, GaussianWithTails
+from cavity.losses import Absolute, Gamma, Huber, Loss, NegativeBinomial, Poisson, Quantile, Squared
+from cavity.noise._kinds import AsymmetricLaplace, Gaussian, GaussianWithTails
+from cavity.noise._rates import Counts, DispersedCounts, GammaAround
 
 FloatArray = NDArray[np.float64]
 
@@ -29,12 +31,15 @@ _NOISES: dict[type, Callable[[Any, float], Any]] = {
     Quantile: lambda loss, beta: AsymmetricLaplace(loss.scale / beta, loss.quantile),
     Huber: lambda loss, beta: GaussianWithTails(loss.scale / np.sqrt(beta), loss.threshold * np.sqrt(beta)),
     Poisson: lambda loss, beta: Counts(),
+    NegativeBinomial: lambda loss, beta: DispersedCounts(loss.scale),
+    Gamma: lambda loss, beta: GammaAround(loss.scale / np.sqrt(beta)),
 }
 
 
 def estimate_scale(
     loss: Loss,
-    residuals: ArrayLike,
+    targets: ArrayLike,
+    means: ArrayLike,
     variances: ArrayLike,
     weights: ArrayLike | None = None,
     *,
@@ -43,16 +48,17 @@ def estimate_scale(
 ) -> float:
     r"""Estimate the scale of the noise by maximum likelihood, the predictor being uncertain.
 
-    The scale solves :math:`\mathrm{mean}\; E[\beta u \rho'(u)] = 1`, where :math:`r = s u` is distributed as
-    :math:`N(\text{residual}, \text{variance})`: the step of expectation maximisation that follows a fit. Closed form
-    but for Huber, where it is the root of a monotone function. `ValueError` if the loss has no scale, or is not known.
+    The scale solves :math:`\mathrm{mean}\; E[\beta u \rho'(u)] = 1`, where :math:`y - s u` is the predictor,
+    distributed as :math:`N(\text{mean}, \text{variance})`: the step of expectation maximisation that follows a fit.
+    Closed form for losses of real targets but for Huber; there, and for Gamma and NegativeBinomial, the root of the
+    slope of the expected log likelihood. `ValueError` if the loss has no scale, or is not known.
 
     Parameters
     ----------
     loss
         A loss with a scale, of which only the kind counts and not the scale.
-    residuals, variances
-        Target less posterior mean of the predictor, and its posterior variance, one per row.
+    targets, means, variances
+        Target, and posterior mean and variance of the predictor, one per row.
     weights
         Weights of the rows; all the same by default.
     beta
@@ -61,10 +67,41 @@ def estimate_scale(
         Smallest scale returned, for data without any noise; the default is meant for targets of variance near one.
     """
     noise = _noise_of(loss, beta)
-    std = np.sqrt(np.asarray(variances, dtype=np.float64))
-    w = None if weights is None else np.asarray(weights, dtype=np.float64)
-    found: float = noise.likeliest_scale(np.asarray(residuals, dtype=np.float64), std, w)
+    found: float = noise.likeliest_scale(*_rows(targets, means, variances, weights))
     return max(float(floor), _scale_of(loss) * found / float(noise.scale))
+
+
+def scale_sums(
+    loss: Loss, targets: ArrayLike, means: ArrayLike, variances: ArrayLike, weights: ArrayLike | None = None
+) -> tuple[float, float]:
+    """Give what rows add to the two sums from which `scale_of_sums` finds a scale, arguments as of `estimate_scale`.
+
+    For rows that come in small numbers, each of which says little of the scale.
+    """
+    found: tuple[float, float] = _noise_of(loss, 1.0).sums(*_rows(targets, means, variances, weights))
+    return found
+
+
+def sums_of_scale(loss: Loss, rows: float, center: float) -> tuple[float, float]:
+    """Give the sums of so many rows, of this average target, from which the scale of the loss was found."""
+    found: tuple[float, float] = _noise_of(loss, 1.0).sums_of_scale(rows, center)
+    return found
+
+
+def scale_of_sums(loss: Loss, sums: tuple[float, float]) -> float:
+    """Find the scale from the two sums over all rows."""
+    noise, tiny = _noise_of(loss, 1.0), float(np.finfo(np.float64).tiny)
+    return float(noise.scale_of(sums[0] / max(sums[1], tiny))) * _scale_of(loss) / float(noise.scale)
+
+
+def site_factor(loss: Loss, scale: float, center: float) -> float:
+    """Factor by which precisions of sites follow from one scale to another.
+
+    Exact for all losses of which the scale is a factor, the gamma loss among them; for NegativeBinomial what holds for
+    rows of the average target ``center``.
+    """
+    noise = _noise_of(loss, 1.0)
+    return float(noise.site_factor(scale * float(noise.scale) / _scale_of(loss), center))
 
 
 def with_scale(loss: Loss, scale: float) -> Loss:
@@ -78,7 +115,8 @@ def predictive_std(loss: Loss, mean: ArrayLike, variance: ArrayLike, *, beta: fl
     r"""Give the standard deviation of a new target, noise and posterior of the predictor together.
 
     That is :math:`\sqrt{v + \sigma^2}` with the variance :math:`\sigma^2` of the noise. For Poisson
-    :math:`\sqrt{\lambda + \lambda^2 (e^v - 1)}`, :math:`\lambda = e^{m + v/2}`; infinite where that is too large.
+    :math:`\sqrt{\lambda + \lambda^2 (e^v - 1)}`, :math:`\lambda = e^{m + v/2}`; for NegativeBinomial the second term
+    has the factor :math:`(1 + s^2) e^v - 1`, and it is alone for Gamma; infinite where that is too large.
     `ValueError` if the loss is not known here.
     """
     found: FloatArray = _noise_of(loss, beta).std(*(np.asarray(a, dtype=np.float64) for a in (mean, variance)))
@@ -91,7 +129,7 @@ def predictive_quantile(
     """Give the quantile of a new target at probability ``q``, one for all rows or one per row.
 
     Closed form for Squared, else the root of the distribution function, which is a closed form for losses of real
-    targets. For Poisson it is the smallest count whose probability to be reached or undercut is at least ``q``.
+    targets. For counts it is the smallest one whose probability to be reached or undercut is at least ``q``.
     `ValueError` if the loss is not known here.
     """
     m, v, p = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in (mean, variance, q)))
@@ -102,8 +140,9 @@ def predictive_quantile(
 def log_normalizer(loss: Loss, targets: ArrayLike, *, beta: float = 1.0) -> FloatArray:
     r"""Logarithm of what a row's factor must be divided by to be a density of its target.
 
-    :math:`\log(C s)` above, and :math:`\log y!` for Poisson. Zero for signs, whose factors are taken as they are: the
-    logistic loss is normalised, the others have no density; and for a loss whose noise is not known.
+    :math:`\log(C s)` above, :math:`\log y!` for Poisson, and a function of target and scale for NegativeBinomial and
+    for Gamma, where it is linear in :math:`\log y`. Zero for signs, whose factors are taken as they are: the logistic
+    loss is normalised, the others have no density; and for a loss whose noise is not known.
     """
     y = np.asarray(targets, dtype=np.float64)
     known = isinstance(loss, tuple(_NOISES))
@@ -116,9 +155,17 @@ def _noise_of(loss: Loss, beta: float) -> Any:
             return make(loss, beta)
     raise ValueError(
         f"the noise that {type(loss).__name__} stands for is not known, and so neither its scale nor the spread of new "
-        "targets; give the scale in the loss and predict means only, or take one of Squared, Absolute, Huber, Quantile "
-        "and Poisson"
+        "targets; give the scale in the loss and predict means only, or take one of Squared, Absolute, Huber, "
+        "Quantile, Poisson, NegativeBinomial and Gamma"
     )
+
+
+def _rows(
+    targets: ArrayLike, means: ArrayLike, variances: ArrayLike, weights: ArrayLike | None
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]:
+    """Targets, means, standard deviations and weights, all but the last of one shape."""
+    y, m, v = np.broadcast_arrays(*(np.asarray(part, dtype=np.float64) for part in (targets, means, variances)))
+    return y, m, np.sqrt(v), None if weights is None else np.asarray(weights, dtype=np.float64)
 
 
 def _scale_of(loss: Loss) -> float:

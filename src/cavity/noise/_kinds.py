@@ -1,7 +1,8 @@
 """Kinds of noise: their likeliest scale, and the spread of what is Gaussian with the noise on top.
 
-Each has ``scale``; ``likeliest_scale`` of residuals with standard deviations; ``log_normalizer``, the logarithm of the
-integral of the unnormalised density; and ``std`` and ``quantile`` of a new target. Arrays have one shape.
+Each has ``scale``; ``likeliest_scale`` of targets y and predictors of mean m with standard deviations; what a running
+estimate of it needs, `OfReals`; ``log_normalizer``, the logarithm of the integral of the unnormalised density; and
+``std`` and ``quantile`` of a new target. Arrays have one shape.
 """
 
 from __future__ import annotations
@@ -12,9 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import erf, erfcx, gammaincc, gammaln, ndtr, ndtri, owens_t
-
-from cavity.quadrature import hermite
+from scipy.special import erf, erfcx, ndtr, ndtri, owens_t
 
 FloatArray = NDArray[np.float64]
 
@@ -22,14 +21,41 @@ FloatArray = NDArray[np.float64]
 _NARROWEST = 1e-8
 
 
+class OfReals:
+    """What all noise of real targets shares. A running estimate of the scale is the average of those of the rows."""
+
+    __slots__ = ()
+    scale: float
+
+    def likeliest_scale(self, y: FloatArray, m: FloatArray, std: FloatArray, weights: FloatArray | None) -> float:
+        raise NotImplementedError
+
+    def sums(self, y: FloatArray, m: FloatArray, std: FloatArray, weights: FloatArray | None) -> tuple[float, float]:
+        """Numerator and denominator of these rows, whose sums over all rows make a ratio that says the scale."""
+        rows = float(y.size if weights is None else np.sum(weights))
+        return rows * self.likeliest_scale(y, m, std, weights), rows
+
+    def sums_of_scale(self, rows: float, center: float) -> tuple[float, float]:
+        """Give the sums of rows with this scale, of which the average target is known."""
+        return rows * self.scale, rows
+
+    def scale_of(self, ratio: float) -> float:
+        """Scale for a ratio."""
+        return ratio
+
+    def site_factor(self, scale: float, center: float) -> float:
+        """Factor of the precisions of sites if the scale becomes another."""
+        return (self.scale / scale) ** 2
+
+
 @dataclass(frozen=True, slots=True)
-class Gaussian:
+class Gaussian(OfReals):
     """Noise of the squared loss."""
 
     scale: float
 
-    def likeliest_scale(self, residuals: FloatArray, std: FloatArray, weights: FloatArray | None) -> float:
-        return float(np.sqrt(np.average(residuals**2 + std**2, weights=weights)))
+    def likeliest_scale(self, y: FloatArray, m: FloatArray, std: FloatArray, weights: FloatArray | None) -> float:
+        return float(np.sqrt(np.average((y - m) ** 2 + std**2, weights=weights)))
 
     def log_normalizer(self, targets: FloatArray) -> FloatArray:
         return np.full(targets.shape, np.log(self.scale * np.sqrt(2.0 * np.pi)))
@@ -42,7 +68,7 @@ class Gaussian:
 
 
 @dataclass(frozen=True, slots=True)
-class AsymmetricLaplace:
+class AsymmetricLaplace(OfReals):
     r"""Noise of the pinball loss: with probability q less than zero, exponential on both sides.
 
     Mean :math:`s \frac{1-2q}{q(1-q)}`, variance :math:`s^2 \frac{1 - 2q + 2q^2}{q^2 (1-q)^2}`.
@@ -51,8 +77,8 @@ class AsymmetricLaplace:
     scale: float
     share: float
 
-    def likeliest_scale(self, residuals: FloatArray, std: FloatArray, weights: FloatArray | None) -> float:
-        pinball = self.share * _mean_above(residuals, std) + (1.0 - self.share) * _mean_above(-residuals, std)
+    def likeliest_scale(self, y: FloatArray, m: FloatArray, std: FloatArray, weights: FloatArray | None) -> float:
+        pinball = self.share * _mean_above(y - m, std) + (1.0 - self.share) * _mean_above(m - y, std)
         return float(np.average(pinball, weights=weights))
 
     def log_normalizer(self, targets: FloatArray) -> FloatArray:
@@ -66,17 +92,17 @@ class AsymmetricLaplace:
     def quantile(self, mean: FloatArray, variance: FloatArray, q: FloatArray) -> FloatArray:
         center = self.scale * (1.0 - 2.0 * self.share) / (self.share * (1.0 - self.share))
         std = np.maximum(np.sqrt(variance), _NARROWEST * self.scale)
-        return mean + _invert(lambda r: self._below(r, std), center, self.std(mean, variance), q)
+        return mean + invert(lambda r: self._below(r, std), center, self.std(mean, variance), q)
 
     def _below(self, r: FloatArray, std: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Probability that noise and latent variable of mean zero are below r together, and its density."""
         x, c, q = r / std, std / self.scale, self.share
-        left, right = _tilted(-x, (1.0 - q) * c), _tilted(x, q * c)
+        left, right = tilted(-x, (1.0 - q) * c), tilted(x, q * c)
         return ndtr(x) + q * left - (1.0 - q) * right, q * (1.0 - q) / self.scale * (left + right)
 
 
 @dataclass(frozen=True, slots=True)
-class GaussianWithTails:
+class GaussianWithTails(OfReals):
     r"""Noise of the Huber loss: Gaussian up to k scales, exponential beyond.
 
     .. math:: C = \sqrt{2\pi}\,\mathrm{erf}\tfrac{k}{\sqrt 2} + \tfrac{2}{k} e^{-k^2/2}, \qquad
@@ -94,11 +120,11 @@ class GaussianWithTails:
         total = float(erf(k / np.sqrt(2.0))) + 2.0 * tail
         return 1.0 / total, float(tail / total)
 
-    def likeliest_scale(self, residuals: FloatArray, std: FloatArray, weights: FloatArray | None) -> float:
-        k, spread = self.threshold, float(np.sqrt(np.average(residuals**2 + std**2, weights=weights)))
+    def likeliest_scale(self, y: FloatArray, m: FloatArray, std: FloatArray, weights: FloatArray | None) -> float:
+        k, spread = self.threshold, float(np.sqrt(np.average((y - m) ** 2 + std**2, weights=weights)))
         if spread == 0.0 or not np.isfinite(spread):
             return spread
-        r, t = residuals / spread, std / spread
+        r, t = (y - m) / spread, std / spread
         size = float(np.average(_mean_above(r, t) + _mean_above(-r, t), weights=weights))
 
         def surplus(s: float) -> float:
@@ -118,13 +144,13 @@ class GaussianWithTails:
 
     def quantile(self, mean: FloatArray, variance: FloatArray, q: FloatArray) -> FloatArray:
         std = np.maximum(np.sqrt(variance), _NARROWEST * self.scale)
-        return mean + _invert(lambda r: self._below(r, std), 0.0, self.std(mean, variance), q)
+        return mean + invert(lambda r: self._below(r, std), 0.0, self.std(mean, variance), q)
 
     def _below(self, r: FloatArray, std: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Probability that noise and latent variable of mean zero are below r together, and its density."""
         rate, edge, (middle, tail) = self.threshold / self.scale, self.threshold * self.scale, self._masses
         beyond, before = (r - edge) / std, (r + edge) / std
-        right, left = _tilted(beyond, rate * std), _tilted(-before, rate * std)
+        right, left = tilted(beyond, rate * std), tilted(-before, rate * std)
         value, density = self._middle_below(r, std)
         tails = ndtr(beyond) - right + ndtr(before) + left
         return middle * value + tail * tails, middle * density + tail * rate * (right + left)
@@ -141,31 +167,6 @@ class GaussianWithTails:
         near = owens_t(k, (w - rho * k) / (k * rest)) + owens_t(k, (w + rho * k) / (k * rest))
         value = 0.5 * erf(k / np.sqrt(2.0)) + 0.5 * np.sign(w) - near - owens_t(w, up / w) - owens_t(w, down / w)
         return value, _density(w) / whole * (ndtr(up) - ndtr(-down))
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Noise of the Poisson loss: counts whose mean is log-normal."""
-
-    scale: float = 1.0
-
-    def likeliest_scale(self, residuals: FloatArray, std: FloatArray, weights: FloatArray | None) -> float:
-        raise ValueError("the noise of counts has no scale: their mean decides on their variance; take it as it is")
-
-    def log_normalizer(self, targets: FloatArray) -> FloatArray:
-        return np.asarray(gammaln(targets + 1.0))
-
-    def std(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
-        with np.errstate(over="ignore"):
-            rate = np.exp(mean + 0.5 * variance)
-            return np.asarray(np.hypot(np.sqrt(rate), rate * np.sqrt(np.expm1(variance))))
-
-    def quantile(self, mean: FloatArray, variance: FloatArray, q: FloatArray) -> FloatArray:
-        m, s, p = np.ravel(mean), np.sqrt(np.ravel(variance)), np.ravel(q)
-        at_once = 4096  # rows: with 161 nodes each, 5 MB of doubles
-        blocks = [slice(i, i + at_once) for i in range(0, m.size, at_once)]
-        parts = [_quantile_of_counts(m[b], s[b], p[b]) for b in blocks]
-        return np.reshape(np.concatenate(parts) if parts else m, np.shape(mean))
 
 
 def _mean_above(mean: FloatArray, std: FloatArray) -> FloatArray:
@@ -194,7 +195,7 @@ def _density(t: FloatArray) -> FloatArray:
     return np.asarray(np.exp(-0.5 * t * t) / np.sqrt(2.0 * np.pi))
 
 
-def _tilted(x: FloatArray, c: FloatArray) -> FloatArray:
+def tilted(x: FloatArray, c: FloatArray) -> FloatArray:
     r""":math:`e^{c^2/2 - c x}\,\Phi(x - c)` for c of zero or more, in two forms of which neither overflows."""
     w = c - x
     scaled = 0.5 * np.exp(-0.5 * x * x) * erfcx(np.maximum(w, 0.0) / np.sqrt(2.0))
@@ -202,7 +203,7 @@ def _tilted(x: FloatArray, c: FloatArray) -> FloatArray:
     return np.asarray(np.where(w > 0.0, scaled, plain))
 
 
-def _invert(
+def invert(
     below: Callable[[FloatArray], tuple[FloatArray, FloatArray]], center: float, std: FloatArray, p: FloatArray
 ) -> FloatArray:
     """Find where a distribution function of this mean and standard deviation is p.
@@ -221,35 +222,3 @@ def _invert(
         if np.max(np.abs(r - before) / std, initial=0.0) < 1e-10:
             break
     return r
-
-
-def _quantile_of_counts(mean: FloatArray, std: FloatArray, p: FloatArray) -> FloatArray:
-    """Bisect whole numbers, as far as doubles distinguish them."""
-    # Half of what is left goes to the rate, half to Bernstein's bound of a count with this rate.
-    rate = np.exp(np.minimum(mean + std * ndtri(0.5 + 0.5 * p), 700.0))
-    bits = -np.log(0.5 - 0.5 * p)
-    low, high = np.full_like(mean, -1.0), np.ceil(rate + np.sqrt(2.0 * rate * bits) + bits)
-    while np.any(high - low > np.maximum(1.0, 1e-15 * high)):
-        middle = np.floor(0.5 * (low + high))
-        under = _counts_below(middle, mean, std) < p
-        low, high = np.where(under, middle, low), np.where(under, high, middle)
-    return np.asarray(high)
-
-
-def _counts_below(n: FloatArray, mean: FloatArray, std: FloatArray) -> FloatArray:
-    r"""Probability of at most n: over the latent variable where that is narrow, else over the gamma variable.
-
-    A count is at most n where a gamma variable G of shape n + 1 exceeds its rate, so that the probability is also
-    :math:`E\,\Phi((\log G - m)/s)`, by the trapezoid rule over the logarithm.
-    """
-    shape = np.maximum(n, 0.0) + 1.0
-    out, width = np.empty_like(mean), 1.0 / np.sqrt(shape)
-    narrow = std < width
-    nodes, weights = hermite(32)
-    rates = np.exp(np.minimum(mean[narrow, None] + std[narrow, None] * nodes, 700.0))
-    out[narrow] = gammaincc(shape[narrow, None], rates) @ weights
-    w, m, s, k = (a[~narrow, None] for a in (width, mean, std, shape))
-    g = -w * (9.0 + 36.0 * w) + w * (18.0 + 36.0 * w) * np.linspace(0.0, 1.0, 161)
-    density = np.exp(k * (g - np.expm1(g)))
-    out[~narrow] = np.sum(density * ndtr((np.log(k) + g - m) / s), axis=1) / np.sum(density, axis=1)
-    return np.where(n < 0.0, 0.0, out)

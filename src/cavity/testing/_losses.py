@@ -12,7 +12,13 @@ from cavity.losses import Loss, offers
 
 FloatArray = NDArray[np.float64]
 
-_TARGETS = {"signs": (-1.0, 1.0), "reals": (-1.5, 0.0, 2.0), "counts": (0.0, 1.0, 3.5)}  # tried, by kind
+# Targets that are tried, by kind.
+_TARGETS = {
+    "signs": (-1.0, 1.0),
+    "reals": (-1.5, 0.0, 2.0),
+    "counts": (0.0, 1.0, 3.5),
+    "positives": (0.2, 1.0, 3.5),
+}
 # Names of the answers of a loss in messages.
 _ANSWERS = ("value", "derivatives[0]", "derivatives[1]", "derivatives[2]")
 _DIFFERENCE_STEP = 1e-5  # of central differences, relative to max(1, |z|)
@@ -35,8 +41,8 @@ def check_loss(loss: Loss, *, largest: float = 1e150, kinks: Sequence[float] = (
     largest
         Largest size of a prediction at which it must be finite, without a floating-point warning.
     kinks
-        Further places :math:`y z` (for reals :math:`z - y`, for counts :math:`z`) where slope or curvature jump.
-        Zero, one and the fields, of either sign, are tried anyway.
+        Further places :math:`y z` (for reals :math:`z - y`, for counts :math:`z`, for positives
+        :math:`z - \log y`) where slope or curvature jump. Zero, one and the fields, of either sign, are tried anyway.
     seed
         Seed of the margins tried.
 
@@ -54,7 +60,8 @@ def check_loss(loss: Loss, *, largest: float = 1e150, kinks: Sequence[float] = (
     targets = getattr(loss, "targets", None)
     require(
         targets in _TARGETS,
-        f"targets must be 'signs', 'reals' or 'counts', got {targets!r}; return one from the property `targets`",
+        f"targets must be 'signs', 'reals', 'counts' or 'positives', got {targets!r}; return one from the property "
+        "`targets`",
     )
     if offers(loss).pieces is not None:
         _check_pieces_of_arrays(loss)
@@ -67,8 +74,9 @@ def check_loss(loss: Loss, *, largest: float = 1e150, kinks: Sequence[float] = (
         _check_differences(loss, y, near)
         _check_pieces(loss, y, near)
         for place in _places(loss, kinks):
-            z = {"signs": place * y, "reals": y + place, "counts": place}[loss.targets]
-            if loss.targets != "reals" or z - y == place:  # else rounding has missed the kink
+            center = {"reals": y, "positives": float(np.log(abs(y) or 1.0))}.get(loss.targets, 0.0)
+            z = place * y if loss.targets == "signs" else center + place
+            if loss.targets == "signs" or z - center == place:  # else rounding has missed the kink
                 _check_kink(loss, y, z)
 
 
