@@ -10,8 +10,7 @@ from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import column_or_1d
 
-from cavity._checks import number_between
-from cavity.estimators._design import checked_offset, with_intercept
+from cavity.estimators._design import checked_offset, forgetting, with_intercept
 from cavity.estimators._joint import joint_predictors
 from cavity.estimators._labelled import LOSSES, LabelledRows
 from cavity.estimators._labels import (
@@ -144,6 +143,7 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         sample_weight: ArrayLike | None = None,
         forget: float = 0.0,
         offset: ArrayLike | None = None,
+        halflife: float | None = None,
     ) -> Self:
         """Take in rows of a stream: their sites are added to what is known, and dropped.
 
@@ -160,6 +160,9 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         forget : float in [0, 1), default=0.0
             Share of what was learned beyond the prior that is given up before the rows are taken in, for data that
             drift.
+        halflife : float, optional
+            Rows after which what a row said counts half, in the place of ``forget``: the answer does not depend on how
+            many rows come per call.
 
         Returns
         -------
@@ -167,7 +170,7 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
             The estimator, which is exactly what it was if the rows are refused.
         """
         with self._whole_or_not_at_all():
-            share, first = number_between("forget", forget, 0.0, 1.0, "[)"), not self.__sklearn_is_fitted__()
+            first = not self.__sklearn_is_fitted__()
             if first:
                 self._check_parameters()
             if isinstance(self.class_weight, str):
@@ -186,7 +189,8 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
                 raise ValueError(
                     f"`classes={classes!r}` is not the same as on last call to partial_fit, {self.classes_!r}"
                 )
-            data, totals = self._read(X, y, sample_weight, offset, reset=first, classes=self.classes_)
+            share, weights = forgetting(forget, halflife, sample_weight, X)
+            data, totals = self._read(X, y, weights, offset, reset=first, classes=self.classes_)
             self._take(data, totals, share)
         return self
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.validation import _check_sample_weight
 
-from cavity._checks import shown
+from cavity._checks import number_between, positive_number, shown
 from cavity.estimators._parameters import LARGEST_NUMBER
 
 
@@ -65,6 +65,26 @@ def checked_offset(offset: ArrayLike | None, rows: int) -> Any:
     if found.shape != (rows,) or not np.all(np.abs(found) <= LARGEST_NUMBER):
         raise ValueError(f"offset must hold one finite number for each of {rows} rows, got {shown(offset)}")
     return found
+
+
+def forgetting(forget: Any, halflife: Any, sample_weight: ArrayLike | None, X: Any) -> tuple[float, Any]:
+    """Give the share of what is known that a call gives up, and the weights of its rows.
+
+    With a half-life H, in rows, every row multiplies what was said before by :math:`2^{-1/H}`, rows of the same call
+    included: these have weights that fall from the last one to the first.
+    """
+    share = number_between("forget", forget, 0.0, 1.0, "[)")
+    if halflife is None:
+        return share, sample_weight
+    if share:
+        raise ValueError("forget and halflife say the same in two ways: give one of them")
+    rows = np.shape(X)[0]
+    rate = np.log(2.0) / positive_number("halflife", halflife)
+    if rows <= 1:
+        return float(-np.expm1(-rate * rows)), sample_weight
+    falling = np.exp(-rate * np.arange(rows - 1.0, -1.0, -1.0))
+    given = 1.0 if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
+    return min(float(-np.expm1(-rate * rows)), 1.0 - 1e-12), np.maximum(falling, 1e-12) * given
 
 
 def squared(X: Any) -> Any:

@@ -10,10 +10,10 @@ from sklearn.base import RegressorMixin
 
 from cavity import losses
 from cavity._checks import as_float, flag, number_between, one_of, shown
-from cavity.estimators._design import Data, checked_offset, rows_of_weight
+from cavity.estimators._design import Data, checked_offset, forgetting, rows_of_weight
 from cavity.estimators._parameters import LARGEST_TARGET, moderate_number
 from cavity.estimators._scores import score_of
-from cavity.estimators._targets import NormalisedTargets
+from cavity.estimators._spread import LinearSpread
 from cavity.estimators._totals import Totals
 from cavity.losses import Loss
 from cavity.noise import log_normalizer, predictive_quantile, predictive_std
@@ -24,7 +24,7 @@ FloatArray = NDArray[np.float64]
 _KINDS = ("reals", "counts", "positives")
 
 
-class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
+class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
     r"""Linear regressor with a posterior: means, standard deviations and correlations of all coefficients.
 
     The losses stand for noise: squared for Gaussian, absolute for Laplace, quantile for asymmetric Laplace, Huber for
@@ -33,17 +33,20 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
 
     Parameters
     ----------
-    loss : {"squared", "absolute", "huber", "quantile", "poisson", "negative_binomial", "gamma"} or a loss object
-        Loss of the linear predictor; ``"squared"`` by default.
+    loss : name or loss object, default="squared"
+        Loss of the linear predictor: ``"squared"`` or ``"normal"``, which is the same, ``"absolute"``, ``"huber"``,
+        ``"quantile"``, ``"poisson"``, ``"negative_binomial"``, ``"gamma"``, or one of your own (`cavity.losses`).
     quantile : float in (0, 1), default=0.5
         What ``loss="quantile"`` predicts.
     epsilon : float, default=1.35
         Where ``loss="huber"`` turns from squared to absolute, in units of the scale.
-    scale : float or "auto", default="auto"
+    scale : float, "auto" or "linear", default="auto"
         Scale of the noise in units of y, for the losses given by name. ``"auto"`` finds it by maximum likelihood while
         the posterior is fitted; in a stream it follows the rows. For ``"gamma"`` it is the standard deviation as a
         share of the mean, so that the shape is ``scale**-2``; for ``"negative_binomial"`` the same of the rate behind a
-        count, so that the variance of a count of mean m is ``m + (scale * m)**2``. Poisson has none.
+        count, so that the variance of a count of mean m is ``m + (scale * m)**2``. Poisson has none. ``"linear"``, for
+        ``loss="normal"``: the logarithm of the standard deviation is a linear function of the features too, with
+        coefficients `scale_coef_`, so that intervals widen where the data do.
     normalize_y : bool, default=True
         Whether the prior speaks of coefficients in units of the standard deviation of y, and of an intercept around its
         mean, so that predictions do not depend on the units of y. Not for losses that predict the logarithm of
@@ -125,6 +128,7 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
         sample_weight: ArrayLike | None = None,
         forget: float = 0.0,
         offset: ArrayLike | None = None,
+        halflife: float | None = None,
     ) -> Self:
         """Take in rows of a stream: their sites are added to what is known, and dropped.
 
@@ -138,6 +142,9 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
         forget : float in [0, 1), default=0.0
             Share of what was learned beyond the prior that is given up before the rows are taken in, for data that
             drift.
+        halflife : float, optional
+            Rows after which what a row said counts half, in the place of ``forget``: the answer does not depend on how
+            many rows come per call.
 
         Returns
         -------
@@ -145,10 +152,11 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
             The estimator, which is exactly what it was if the rows are refused.
         """
         with self._whole_or_not_at_all():
-            share, first = number_between("forget", forget, 0.0, 1.0, "[)"), not self.__sklearn_is_fitted__()
+            first = not self.__sklearn_is_fitted__()
             if first:
                 self._check_parameters()
-            data, totals = self._read(X, y, sample_weight, offset, reset=first)
+            share, weights = forgetting(forget, halflife, sample_weight, X)
+            data, totals = self._read(X, y, weights, offset, reset=first)
             sums = (0.0, 0.0) if first else self._scales
             self._scales = (1.0 - share) * sums[0], (1.0 - share) * sums[1]
             self._take(data, totals, share)
@@ -213,6 +221,9 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
             Posterior mean of the linear predictor, or of its exponential for losses of counts and positive targets.
         """
         X, levels = self._checked_for_prediction(X), None if quantile is None else _levels(quantile)
+        if self._is_spread:
+            found = self._predicted_spread(X, offset, levels)
+            return found if return_std else found[0]
         mean, variance = (part[0] for part in self._latent(X, offset))
         loss, (unit, offset) = self._loss, self._units
         if levels is not None:
@@ -251,6 +262,8 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
     def log_evidence_(self) -> float:
         """Estimate of the logarithm of the density of y in its own units."""
         mass = super().log_evidence_
+        if self._is_spread:
+            return self._spread_evidence(mass)
         if self._kind == "counts":
             return mass - self._totals.constants
         if self._kind == "positives":
@@ -266,26 +279,35 @@ class EPRegressor(RegressorMixin, NormalisedTargets):  # type: ignore[misc]
                 raise ValueError(f"loss must be made for real or positive targets or counts, got {loss!r}")
             given: Loss = loss
             return given
-        names = ("squared", "absolute", "huber", "quantile", "poisson", "negative_binomial", "gamma")
+        names = ("squared", "normal", "absolute", "huber", "quantile", "poisson", "negative_binomial", "gamma")
         if one_of("loss", loss, names) == "poisson":
             return losses.Poisson()
+        if isinstance(self.scale, str) and self.scale == "linear":
+            if loss not in ("squared", "normal"):
+                raise ValueError(f"scale='linear' is for loss='normal', got loss={loss!r}")
+            return losses.Squared()
         unit = self.__dict__.get("y_scale_", 1.0) if self._kind == "reals" else 1.0
         scale = 1.0 if self._finds_scale else moderate_number("scale", self.scale) / unit
         if loss == "quantile":
             return losses.Quantile(number_between("quantile", self.quantile, 0.0, 1.0, "()"), scale)
         if loss == "huber":
             return losses.Huber(moderate_number("epsilon", self.epsilon), scale)
-        named = {"negative_binomial": losses.NegativeBinomial, "gamma": losses.Gamma, "squared": losses.Squared}
-        made: Loss = named.get(loss, losses.Absolute)(scale)
+        named = {"negative_binomial": losses.NegativeBinomial, "gamma": losses.Gamma, "absolute": losses.Absolute}
+        made: Loss = named.get(loss, losses.Squared)(scale)
         return made
 
     @property
     def _finds_scale(self) -> bool:
         if not isinstance(self.scale, str):
             moderate_number("scale", self.scale)
-        elif self.scale != "auto":
-            raise ValueError(f"scale must be a positive number or 'auto', got {shown(self.scale)}")
-        return isinstance(self.loss, str) and self.loss != "poisson" and isinstance(self.scale, str)
+        elif self.scale not in ("auto", "linear"):
+            raise ValueError(f"scale must be a positive number, 'auto' or 'linear', got {shown(self.scale)}")
+        return (
+            isinstance(self.loss, str)
+            and self.loss != "poisson"
+            and isinstance(self.scale, str)
+            and self.scale == "auto"
+        )
 
     @property
     def _kind(self) -> Any:

@@ -62,6 +62,32 @@ class Reports(Posteriors):
         places = labels if self._groups is None else [(group, label) for group in self._groups for label in labels]
         return coefficient_table(places, means.T.ravel(), np.ravel(stds), level, _is_log(self))
 
+    def to_arviz(
+        self, X: Any = None, y: Any = None, n: int = 1000, random_state: Any = None, offset: Any = None
+    ) -> Any:
+        """Draws for ArviZ, whose leave-one-out estimates, predictive checks and plots then work.
+
+        Needs arviz (``pip install cavity[arviz]``).
+
+        Parameters
+        ----------
+        X, y, offset
+            Rows and their labels or targets. With ``X``, draws of new targets at these rows are added; with ``y`` too,
+            the logarithm of every row's density under every draw, and the targets themselves.
+        n
+            Number of draws.
+        random_state
+            Seed, `numpy.random.RandomState` or None.
+
+        Returns
+        -------
+        arviz.InferenceData
+            Groups ``posterior``, and where there are rows ``posterior_predictive``, ``log_likelihood`` and
+            ``observed_data``. Labels are numbers of classes, in the order of ``classes_``.
+        """
+        self._known()
+        return import_module("cavity.estimators._arviz").inference_data(self, X, y, n, random_state, offset)
+
     def plot_coefficients(self, ax: Any = None, top: int = 20, level: float = 0.95) -> Any:
         """Plot the coefficients that are largest against their standard deviation, with intervals.
 

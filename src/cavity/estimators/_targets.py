@@ -20,6 +20,7 @@ from cavity.estimators._streaming import StreamingEP
 from cavity.estimators._totals import Totals, coarse
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
+from cavity.losses.joint import Normal
 from cavity.noise import log_normalizer, scale_of_sums, scale_sums, site_factor, sums_of_scale, with_scale
 
 FloatArray = NDArray[np.float64]
@@ -41,6 +42,9 @@ class NormalisedTargets(StreamingEP):
     def scale_(self) -> float:
         """Scale of the noise in units of y."""
         self._known()
+        loss: Any = self._loss
+        if isinstance(loss, Normal):
+            return float(np.exp(self.posterior_[1].mean[-1] * self._intercept) * self.y_scale_)
         return float(self.y_scale_ * _scale_of(self._loss))
 
     @property

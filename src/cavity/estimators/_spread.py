@@ -1,0 +1,107 @@
+"""Regression with a spread of its own for every row: the log standard deviation is linear in the features too."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.ep.adaptation import Group
+from cavity.estimators._design import checked_offset, with_intercept
+from cavity.estimators._joint import joint_predictors
+from cavity.estimators._parameters import Parameters
+from cavity.estimators._plan import Plan, plan_joint
+from cavity.estimators._targets import NormalisedTargets
+from cavity.gaussians.factorial import LOG_2PI, FactorialGaussian
+from cavity.losses.joint import Normal
+from cavity.noise import spread_quantile, spread_std
+
+FloatArray = NDArray[np.float64]
+
+# Prior variance of the log standard deviation: of its intercept, around that of the targets, where a tenth or ten times
+# as much is not rare; and what the features together are expected to add to it.
+_LOG_SPREAD, _LOG_SLOPES = 4.0, 0.25
+
+
+class LinearSpread(NormalisedTargets):
+    """Base of the regressor, with coefficients of the log standard deviation where these are asked for."""
+
+    scale: Any
+
+    @property
+    def scale_coef_(self) -> FloatArray:
+        """Posterior means of the coefficients of the log standard deviation, for ``scale="linear"``."""
+        return np.asarray(self._spread_part().mean[: self._width])
+
+    @property
+    def scale_coef_std_(self) -> FloatArray:
+        """Posterior standard deviations of `scale_coef_`."""
+        return np.sqrt(self._spread_part().variance[: self._width])
+
+    @property
+    def scale_intercept_(self) -> float:
+        """Posterior mean of the intercept of the log standard deviation, in units of y."""
+        return float(np.sum(self._spread_part().mean[self._width :]) + np.log(self.y_scale_))
+
+    def _spread_part(self) -> Any:
+        if not self._is_spread:
+            raise AttributeError("only a model with scale='linear' has coefficients of the scale")
+        return self.posterior_[1]
+
+    @property
+    def _is_spread(self) -> bool:
+        return isinstance(self.__dict__.get("_loss"), Normal)
+
+    def _joint(self, rows: int, columns: int, covariance: str, stream: bool) -> tuple[Any, Plan] | None:
+        own = getattr(self._make_loss(), "predictors", None)
+        if own is None and not (isinstance(self.scale, str) and self.scale == "linear"):
+            return None
+        plan = plan_joint(rows, columns, own or 2, covariance, stream)
+        if plan is None:
+            raise ValueError(
+                f"{own or 2} predictors of {columns} columns are too wide, or covariance={covariance!r} does not allow "
+                "them: take fewer columns and covariance='auto'"
+            )
+        return self._make_loss() if own else Normal(), plan
+
+    def _prior_and_groups(
+        self, p: Parameters, typical: float, predictors: int, units: tuple[float, float] = (1.0, 0.0)
+    ) -> tuple[FactorialGaussian, tuple[Group, ...]]:
+        if predictors == 1 or not (isinstance(self.scale, str) and self.scale == "linear"):
+            return super()._prior_and_groups(p, typical, predictors, units)
+        prior, groups = super()._prior_and_groups(p, typical, 1, units)
+        features, slopes = p.prior_mean.size, _LOG_SLOPES * typical / units[0] ** 2
+        center = np.append(np.zeros(features), [np.log(units[0])] * int(p.intercept))
+        variances = np.append(np.full(features, slopes), [_LOG_SPREAD] * int(p.intercept))
+        both = FactorialGaussian.from_moments(
+            np.concatenate([prior.mean, center]), np.concatenate([prior.variance, variances])
+        )
+        return both, (*groups, Group(prior.dim + np.arange(features), slopes))
+
+    def _spread_predictors(self, X: Any, offset: Any) -> tuple[FloatArray, FloatArray]:
+        """Mean and covariance of mean and log standard deviation at rows."""
+        rows = X.astype(np.float64, copy=False)
+        whole: Any = self._whole_posteriors()[0]
+        mean, variance = joint_predictors(whole, with_intercept(rows) if self._intercept else rows, 2)
+        known = checked_offset(offset, X.shape[0])
+        if known is not None:
+            mean[:, 0] += known / self.y_scale_
+        return mean, variance
+
+    def _predicted_spread(self, X: Any, offset: Any, levels: FloatArray | None) -> tuple[FloatArray, FloatArray]:
+        """Means, or quantiles in their place, and standard deviations of new targets."""
+        mean, variance = self._spread_predictors(X, offset)
+        center = mean[:, 0]
+        if levels is not None:
+            columns = [spread_quantile(mean, variance, float(q)) for q in np.atleast_1d(levels)]
+            center = np.column_stack(columns) if np.ndim(levels) else columns[0]
+        return self.y_offset_ + self.y_scale_ * center, self.y_scale_ * spread_std(mean, variance)
+
+    def _spread_evidence(self, mass: float) -> float:
+        return mass - self._totals.rows * (0.5 * LOG_2PI + float(np.log(self.y_scale_)))
+
+    def _absorb(self, one: Self, other: Self) -> None:
+        if one._is_joint and (one.y_scale_, one.y_offset_) != (other.y_scale_, other.y_offset_):
+            raise ValueError("models of several predictors merge in the same units of y only: give normalize_y=False")
+        super()._absorb(one, other)
