@@ -152,7 +152,8 @@ def asked(loss: Any, y: float, z: float) -> Any:
 def test_losses_say_the_same_when_compiled(loss: Any) -> None:
     """Also at their kinks, which lie at these targets and margins."""
     with np.errstate(divide="ignore"):
-        for y, z in itertools.product((-1.0, 0.0, 1.0), np.linspace(-3.0, 3.0, 25)):
+        targets = (0.5, 1.0, 2.0) if loss.targets == "positives" else (-1.0, 0.0, 1.0)
+        for y, z in itertools.product(targets, np.linspace(-3.0, 3.0, 25)):
             value, derivatives = asked(loss, y, z)
             assert value == pytest.approx(loss.value(y, z), rel=PARITY)
             assert derivatives == pytest.approx(loss.derivatives(y, z), rel=PARITY, abs=PARITY)
