@@ -445,3 +445,29 @@ def test_no_warning_comes_with_a_refusal():
         for X in (*(X for X, _ in BAD_ROWS.values()), np.full((N, 4), np.inf)):
             with pytest.raises(ValueError):  # noqa: PT011
                 model.partial_fit(X, LABELS)
+
+
+# Half-lives.
+
+
+@pytest.mark.parametrize("sizes", [[60], [30, 30], [1] * 60, [7, 13, 40]])
+def test_a_half_life_does_not_depend_on_the_rows_per_call(sizes):
+    X, y = line(n=60)
+    chosen = {"scale": 0.5, "normalize_y": False, "prior_variance": 1.0}
+    once = EPRegressor(**chosen).partial_fit(X, y, halflife=20.0)
+    model, start = EPRegressor(**chosen), 0
+    for size in sizes:
+        model.partial_fit(X[start : start + size], y[start : start + size], halflife=20.0)
+        start += size
+    np.testing.assert_allclose(model.coef_, once.coef_, rtol=1e-8)
+    np.testing.assert_allclose(model.coef_std_, once.coef_std_, rtol=1e-8)
+    weights = 0.5 ** (np.arange(59.0, -1.0, -1.0) / 20.0)
+    np.testing.assert_allclose(model.coef_, EPRegressor(**chosen).fit(X, y, weights).coef_, rtol=1e-6)
+
+
+def test_a_half_life_is_a_positive_number_and_no_second_forgetting():
+    X, y = line()
+    with pytest.raises(ValueError, match="halflife must be"):
+        EPRegressor().partial_fit(X, y, halflife=0.0)
+    with pytest.raises(ValueError, match="give one of them"):
+        EPRegressor().partial_fit(X, y, halflife=5.0, forget=0.1)

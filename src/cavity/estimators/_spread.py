@@ -101,7 +101,8 @@ class LinearSpread(NormalisedTargets):
     def _spread_evidence(self, mass: float) -> float:
         return mass - self._totals.rows * (0.5 * LOG_2PI + float(np.log(self.y_scale_)))
 
-    def _absorb(self, one: Self, other: Self) -> None:
-        if one._is_joint and (one.y_scale_, one.y_offset_) != (other.y_scale_, other.y_offset_):
+    def _check_mergeable(self, other: Self) -> None:
+        units = [(vars(one).get("y_scale_"), vars(one).get("y_offset_")) for one in (self, other)]
+        if self._is_joint and units[0] != units[1]:
             raise ValueError("models of several predictors merge in the same units of y only: give normalize_y=False")
-        super()._absorb(one, other)
+        super()._check_mergeable(other)

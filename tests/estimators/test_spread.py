@@ -1,0 +1,119 @@
+"""A log standard deviation that is linear in the features: intervals widen where the data do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import cavity
+from cavity import EPRegressor
+from cavity.losses.joint import Normal
+from cavity.noise import spread_quantile, spread_std
+
+
+def widening(n=2000, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    std = np.exp(-0.5 + 0.6 * X[:, 0] - 0.3 * X[:, 1])
+    return X, 100.0 + 20.0 * (X @ [1.0, 0.0, -2.0] + std * rng.normal(size=n))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return EPRegressor(loss="normal", scale="linear").fit(*widening())
+
+
+def test_both_sets_of_coefficients_are_recovered_in_units_of_y(model):
+    assert np.max(np.abs(model.coef_ - [20.0, 0.0, -40.0]) / model.coef_std_) < 4.0
+    assert np.max(np.abs(model.scale_coef_ - [0.6, -0.3, 0.0]) / model.scale_coef_std_) < 4.0
+    assert model.scale_intercept_ == pytest.approx(np.log(20.0) - 0.5, abs=0.1)
+    assert model.scale_ == pytest.approx(np.exp(model.scale_intercept_))
+    assert model.coef_.shape == model.scale_coef_.shape == (3,)
+    # Of rows of the same spread the coefficient of the log standard deviation has the variance 1 / (2 n).
+    np.testing.assert_allclose(model.scale_coef_std_, np.sqrt(1.0 / 4000.0), rtol=0.15)
+
+
+def test_intervals_cover_in_every_part_of_the_predicted_width(model):
+    X, y = widening(n=20_000, seed=1)
+    low, high = model.predict(X, quantile=[0.05, 0.95]).T
+    fifth = np.digitize(high - low, np.quantile(high - low, [0.2, 0.4, 0.6, 0.8]))
+    covered = [np.mean(((low < y) & (y < high))[fifth == k]) for k in range(5)]
+    assert min(covered) > 0.88
+    assert max(covered) < 0.92
+
+
+def test_units_of_y_do_not_matter():
+    X, y = widening(n=300)
+    one, other = (EPRegressor(loss="normal", scale="linear").fit(X, t) for t in (y, 1e-3 * y + 7.0))
+    np.testing.assert_allclose(other.scale_coef_, one.scale_coef_, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(
+        other.predict(X, return_std=True)[1], 1e-3 * one.predict(X, return_std=True)[1], rtol=1e-6
+    )
+    assert other.log_evidence_ == pytest.approx(one.log_evidence_ - 300 * np.log(1e-3), rel=1e-6)
+
+
+def test_its_evidence_tells_whether_the_spread_varies():
+    X, y = widening(n=300)
+    assert (
+        EPRegressor(loss="normal", scale="linear").fit(X, y).log_evidence_ > EPRegressor().fit(X, y).log_evidence_ + 10
+    )
+    even = X @ [1.0, 0.0, -2.0] + np.random.default_rng(0).normal(size=300)
+    linear, plain = EPRegressor(loss="normal", scale="linear").fit(X, even), EPRegressor(loss="normal").fit(X, even)
+    assert plain.log_evidence_ > linear.log_evidence_ - 1.0
+    np.testing.assert_allclose(linear.coef_, plain.coef_, atol=0.05)
+
+
+def test_streams_weights_and_files(model, tmp_path):
+    X, y = widening()
+    stream = EPRegressor(loss="normal", scale="linear")
+    for i in range(0, 2000, 200):
+        stream.partial_fit(X[i : i + 200], y[i : i + 200])
+    assert np.max(np.abs(stream.scale_coef_ - model.scale_coef_) / model.scale_coef_std_) < 0.5
+    twice = EPRegressor(loss="normal", scale="linear").fit(X[:200], y[:200], np.full(200, 2.0))
+    again = EPRegressor(loss="normal", scale="linear").fit(np.repeat(X[:200], 2, axis=0), np.repeat(y[:200], 2))
+    np.testing.assert_allclose(twice.scale_coef_, again.scale_coef_, rtol=1e-6)
+    cavity.save(model, tmp_path / "model.cavity")
+    np.testing.assert_array_equal(
+        cavity.load(tmp_path / "model.cavity").predict(X, quantile=0.9), model.predict(X, quantile=0.9)
+    )
+
+
+def test_an_offset_belongs_to_the_mean():
+    X, y = widening(n=500)
+    plain = EPRegressor(loss="normal", scale="linear", tol=1e-5).fit(X, y)
+    known = 3.0 * X[:, 2]
+    other = EPRegressor(loss="normal", scale="linear", tol=1e-5).fit(X, y + known, offset=known)
+    np.testing.assert_allclose(other.predict(X, offset=known), plain.predict(X) + known, atol=0.05)
+    np.testing.assert_allclose(other.scale_coef_, plain.scale_coef_, atol=1e-3)
+
+
+def test_bad_choices_are_refused_in_words():
+    X, y = widening(n=50)
+    with pytest.raises(ValueError, match="scale='linear' is for loss='normal'"):
+        EPRegressor(loss="huber", scale="linear").fit(X, y)
+    with pytest.raises(ValueError, match="too wide, or covariance='diagonal'"):
+        EPRegressor(loss="normal", scale="linear", covariance="diagonal").fit(X, y)
+    with pytest.raises(AttributeError, match="scale='linear'"):
+        EPRegressor().fit(X, y).scale_coef_  # noqa: B018
+    one, other = (EPRegressor(loss="normal", scale="linear").fit(X, t) for t in (y, 2.0 * y))
+    with pytest.raises(ValueError, match="same units of y"):
+        one.merge(other)
+
+
+def test_quantiles_and_deviations_are_those_of_draws():
+    mean, variance = np.array([[1.0, -0.5]]), np.array([[[0.3, 0.1], [0.1, 0.2]]])
+    z = np.random.default_rng(0).multivariate_normal(mean[0], variance[0], size=400_000)
+    y = z[:, 0] + np.exp(z[:, 1]) * np.random.default_rng(1).normal(size=len(z))
+    assert spread_std(mean, variance)[0] == pytest.approx(y.std(), rel=0.01)
+    for q in (0.05, 0.5, 0.99):
+        assert spread_quantile(mean, variance, q)[0] == pytest.approx(np.quantile(y, q), abs=0.02)
+    sure = np.zeros((1, 2, 2))
+    assert spread_quantile(mean, sure, 0.9)[0] == pytest.approx(1.0 + np.exp(-0.5) * norm.ppf(0.9), abs=1e-6)
+
+
+def test_a_loss_of_ones_own_of_several_predictors_can_be_fitted():
+    X, y = widening(n=400)
+    t = (y - y.mean()) / y.std()
+    own = EPRegressor(loss=Normal(floor=-40.0), normalize_y=False, prior_variance=1.0).fit(X, t)
+    np.testing.assert_allclose(own.coef_ * y.std(), [20.0, 0.0, -40.0], atol=4.0)
