@@ -48,7 +48,7 @@ class Case(NamedTuple):
         factors = LinearFactor.batches(self.loss, self.X, self.y, 10)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return cavity.fit(factors, prior, covariance="full", **{"tol": 0.01, **options})
+            return cavity.fit(factors, prior, **{"covariance": "full", "tol": 0.01, **options})
 
 
 class Verdict(NamedTuple):

@@ -142,6 +142,22 @@ def test_every_answer_of_a_temperature_of_ones_own_is_checked(later):
         temperature.beta(1)
 
 
+@given(st.lists(st.sampled_from([0.5, 1.0]), min_size=1, max_size=6), st.integers(0, 8), st.integers(1, 10))
+def test_a_temperature_is_final_where_no_later_loop_has_another(values, loop, loops):
+    for temperature in (Steps(values), Annealing(0.5, values[-1], loops=max(2, len(values)))):
+        wanted = len({temperature.beta(later) for later in (loop, *range(loop + 1, loops))}) == 1
+        assert temperature.is_final(loop, loops) == wanted
+        foreign = ForeignTemperature(1.0)
+        foreign.beta = temperature.beta
+        assert resolve_beta(foreign).is_final(loop, loops) == wanted
+
+
+def test_to_know_that_needs_no_look_at_loops_without_number():
+    for temperature in (Steps((2.0, 1.0)), Annealing(loops=5)):
+        assert not temperature.is_final(0, 10**30)
+        assert temperature.is_final(5, 10**30)
+
+
 def test_names_numbers_and_values_become_schedules():
     assert resolve_order("cyclic") == Cyclic()
     assert resolve_order("shuffled", seed=4) == Shuffled(4)

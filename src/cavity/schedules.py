@@ -32,6 +32,13 @@ class Temperature(Protocol):
         """Inverse temperature of this loop (0, 1, ...)."""
 
 
+class FiniteTemperature(Temperature, Protocol):
+    """A temperature that knows whether it still changes."""
+
+    def is_final(self, loop: int, loops: int) -> bool:
+        """Whether the inverse temperature of this loop holds for all later ones, of so many loops in all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cyclic:
     """All factors as they come.
@@ -113,6 +120,10 @@ class Steps:
         """Return the value of the loop, or the last."""
         return self.values[min(loop, len(self.values) - 1)]
 
+    def is_final(self, loop: int, loops: int) -> bool:
+        """Look at the values that are left."""
+        return _is_constant(self, loop, min(loops, len(self.values)))
+
 
 @dataclass(frozen=True, slots=True)
 class Annealing:
@@ -138,6 +149,10 @@ class Annealing:
         share = min(loop / (self.loops - 1), 1.0)
         return float(self.first ** (1.0 - share) * self.last**share)
 
+    def is_final(self, loop: int, loops: int) -> bool:
+        """Look at the loops of the growth that are left."""
+        return _is_constant(self, loop, min(loops, self.loops))
+
 
 @dataclass(frozen=True, slots=True)
 class _CheckedOrder:
@@ -158,6 +173,9 @@ class _CheckedTemperature:
     def beta(self, loop: int) -> float:
         return positive_number("beta", self.temperature.beta(loop))
 
+    def is_final(self, loop: int, loops: int) -> bool:
+        return _is_constant(self, loop, loops)
+
 
 def resolve_order(order: str | Order | ArrayLike, seed: int = 0) -> Order:
     """Turn ``"cyclic"``, ``"shuffled"`` or indices into an order."""
@@ -173,7 +191,7 @@ def resolve_order(order: str | Order | ArrayLike, seed: int = 0) -> Order:
     return Given(tuple(_array(order).tolist()))
 
 
-def resolve_beta(beta: float | Sequence[float] | Temperature) -> Temperature:
+def resolve_beta(beta: float | Sequence[float] | Temperature) -> FiniteTemperature:
     """Turn a number or one number per loop into a schedule."""
     if is_number(beta):
         return Steps((beta,))  # type: ignore[arg-type]
@@ -182,6 +200,12 @@ def resolve_beta(beta: float | Sequence[float] | Temperature) -> Temperature:
     if isinstance(beta, Temperature):
         return _CheckedTemperature(beta)
     return Steps(beta)  # type: ignore[arg-type]
+
+
+def _is_constant(temperature: Temperature, loop: int, loops: int) -> bool:
+    """Ask for the inverse temperature of every loop from this one on, of so many loops in all."""
+    now = temperature.beta(loop)
+    return all(temperature.beta(later) == now for later in range(loop + 1, loops))
 
 
 def _checked_visits(indices: Any, count: int) -> IndexArray:

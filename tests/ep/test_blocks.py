@@ -220,10 +220,40 @@ def test_statuses_say_how_it_ended():
     X, y, prior = problem(Logistic())
     assert fitted(Logistic(), X, y, prior, max_iter=1).status is Status.SINGLE_PASS
     assert fitted(Logistic(), X, y, prior, max_iter=2, tol=0.0).status is Status.MAX_ITER
-    found = fitted(Logistic(), X, y, prior)
+    found = fitted(Logistic(), X, y, prior, max_iter=10**30)
     assert found.status is Status.CONVERGED
     assert len(found.trace.changes) == len(found.trace.betas)
     assert found.trace.updates == y.size * len(found.trace.changes)
+
+
+class Seesaw(DenseWork):
+    """Blocks move the mean by a standard deviation to and fro, so that a loop moves it by nothing."""
+
+    def add(self, part, precisions, shifts, farthest):
+        share = super().add(part, precisions, shifts, farthest)
+        self.mean = self.mean + np.sqrt(self.variance()) * (1.0 if part.start == 0 else -1.0)
+        return share
+
+
+class Reluctant(DenseWork):
+    """Every block is held back once."""
+
+    held = False
+
+    def add(self, part, precisions, shifts, farthest):
+        self.held = not self.held
+        return 0.5 if self.held else super().add(part, precisions, shifts, farthest)
+
+
+@pytest.mark.parametrize("work", [Seesaw, Reluctant])
+def test_a_loop_whose_blocks_undo_each_other_or_are_held_back_has_not_converged(work):
+    X, y, prior = problem(Squared(), n=120, d=1)
+    rows = Rows.arrange(X, y[None], None, False)
+    assert len(DenseWork(rows, prior).parts(False)) == 2
+    found = run(Squared(), rows, work(rows, prior), Options(max_iter=30))
+    assert min(found.trace.changes) < 1e-6
+    assert found.status is Status.MAX_ITER
+    assert run(Squared(), rows, DenseWork(rows, prior), Options(max_iter=30)).status is Status.CONVERGED
 
 
 def test_refused_rows_are_counted_named_and_as_good_as_absent():
@@ -282,3 +312,15 @@ def test_convex_problems_of_many_kinds_converge(loss, seed):
     assert found.status is Status.CONVERGED
     assert np.all(np.isfinite(found.mean))
     assert np.all(found.std > 0.0)
+
+
+@pytest.mark.parametrize(("seed", "n", "d", "share"), [(17, 30, 15, 1.0), (21, 30, 15, 1.0), (98, 200, 8, 0.1)])
+def test_heavy_tails_under_a_wide_prior_converge(seed, n, d, share):
+    """The first loop makes sites that are far too narrow; their rows are held back for many loops until they widen."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    if share < 1.0:
+        X *= rng.random((n, d)) < share
+    y = X @ rng.normal(size=d) + 10.0 * rng.standard_t(2.0, size=n)
+    found = fitted(Absolute(), X, y, FactorialGaussian.from_moments(np.zeros(d), 1000.0), max_iter=100, tol=0.01)
+    assert found.status is Status.CONVERGED

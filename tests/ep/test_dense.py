@@ -70,6 +70,26 @@ def test_what_would_be_improper_or_too_far_changes_nothing():
     assert not work.set_prior(FactorialGaussian.uniform(4)) or np.all(np.isfinite(work.mean))
 
 
+def test_how_far_a_predictor_may_move_is_measured_by_the_wider_of_two_posteriors():
+    """What widens the posterior by a factor may move it by as much more."""
+    work, block, prior, _ = work_of(n=1, d=1)
+    part, row = slice(0, 1), block[0, 0]
+    narrow = 99.0 * prior.precision / row**2
+    work.predictors(part)
+    work.add(part, narrow, narrow * row * prior.mean, FAR)  # a tenth of the standard deviation, at the same mean
+    spread, start = np.sqrt(work.variance()), work.mean
+    for deviations, allowed in ((9.0, True), (11.0, False)):
+        shift = prior.precision * deviations * spread / row
+        work.predictors(part)
+        share = work.add(part, -narrow, -narrow * row * prior.mean + shift, 1.0)
+        assert (share == 1.0) == allowed
+        if allowed:
+            np.testing.assert_allclose(work.mean, start + deviations * spread)
+            work.add(part, narrow, narrow * row * prior.mean - shift, FAR)
+        else:
+            assert share == pytest.approx(10.0 / 11.0)
+
+
 def test_it_goes_on_from_what_is_known():
     work, block, prior, rng = work_of()
     work.predictors(slice(0, 30))

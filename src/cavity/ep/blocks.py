@@ -53,7 +53,7 @@ class Work(Protocol):
         """Add to the sites of a block and return one; or change nothing and return the share that may be added.
 
         The posterior must be proper, and no predictor of the block may move by more than ``farthest`` of its standard
-        deviations before.
+        deviations, before or after, whichever is larger.
         """
 
     def scale(self, factor: float) -> bool:
@@ -171,7 +171,7 @@ class Blocks:
         if rows.offset is not None:
             self.sites.offset[:] = rows.offset if predictors is None else rows.offset[:, None] * first_of(predictors)
         self.fitting: Any = row_sites if predictors is None else joint_sites
-        self.change, self.shortest = np.inf, 1.0
+        self.change, self.held_back = np.inf, False
         self.next_prior, self.next_loss = work.prior, loss
         self.after: FloatArray = np.empty(0)
 
@@ -197,10 +197,12 @@ class Blocks:
     def sweep(self, step: Step, ledger: Ledger) -> Change:
         """Visit every row once."""
         first, before = step.loop == 0, self.change
-        self.shortest = 1.0
+        self.held_back, farthest = False, np.zeros(self.work.mean.size)
         mean, variance = self.work.mean, self.work.variance() if first else self.after
         for part in self.work.parts(first):
+            here = self.work.mean
             self._visit(part, first, ledger)
+            farthest = np.maximum(farthest, np.abs(self.work.mean - here))
         self.after = self.work.variance()
         shift = np.max(np.abs(self.work.mean - mean) / np.sqrt(self.after), initial=0.0)
         stretch = np.max(np.abs(np.log(self.after / variance)), initial=0.0)
@@ -210,9 +212,12 @@ class Blocks:
         # Two changes estimate the rate; it is believed up to 0.9.
         rate = min(self.change / before, 0.9) if before > 0.0 else 0.0
         average_step = float(np.mean(self.sites.step)) if self.sites.step.size else 1.0
-        remaining = self.change * max(1.0, rate / (1.0 - rate)) / (average_step * self.shortest)
+        # Two blocks can undo each other's moves: what one of them moved the mean by is still to come, too. Blocks that
+        # were held back say more than that.
+        pending = max(self.change, float(np.max(farthest / np.sqrt(self.after), initial=0.0)))
+        remaining = pending * max(1.0, rate / (1.0 - rate)) / average_step
         moved = self._look_ahead(step.loop)
-        return Change(self.change, remaining if moved < 2.0 * self.options.tol else np.inf)
+        return Change(self.change, np.inf if self.held_back or moved >= 2.0 * self.options.tol else remaining)
 
     def prepare(self, loop: int, ledger: Ledger) -> None:
         """Take over the prior and the noise scale that the last loop suggests."""
@@ -275,9 +280,10 @@ class Blocks:
     def _set_ceiling(self, number: int, before: float) -> None:
         """Take smaller steps with all rows after a loop that changes more than the one before, larger ones else.
 
-        Convex costs hardly need it; of the others it decides whether they converge.
+        Convex costs hardly need it; of the others it decides whether they converge. Where blocks were held back, the
+        change is what they were held back to, and says nothing of the steps.
         """
-        if number >= 5 and self.change > self.options.tol:
+        if number >= 5 and not self.held_back and self.change > self.options.tol:
             factor = 0.8 if self.change > before else 1.1
             self.sites.ceiling = min(max(factor * self.sites.ceiling, 0.02), 1.0)
 
@@ -315,7 +321,7 @@ class Blocks:
             share = self.work.add(part, by_row(step, revision.precision), by_row(step, revision.shift), farthest)
             if share >= 1.0:
                 sites.accept(revision, step)
-                self.shortest = min(self.shortest, shortened)
+                self.held_back |= shortened < 1.0
                 return
             # At first in proportion; where prior and rows leave no room for that, by halves.
             factor = max(0.8 * share, least) if shortened == 1.0 and farthest < np.inf else 0.5

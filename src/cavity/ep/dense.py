@@ -9,6 +9,7 @@ each other where calls alternate.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -79,14 +80,14 @@ class DenseWork:
             if np.any(chosen):
                 scaled = A[chosen] * np.sqrt(sign * precisions[chosen])[:, None]
                 information = dsyrk(sign, scaled.T, beta=1.0, c=information, lower=1, overwrite_c=1)
-        before = self.information, self.shift, self.root, self.mean
+        before = self.information, self.shift, self.root, self.mean, self._spread
         self.shift = self.shift + dgemv(1.0, A.T, shifts)
         share = 0.5
         if np.all(np.isfinite(self.shift)) and self._factorise(information):
-            moved = np.abs(dgemv(1.0, A.T, self.mean - before[3], trans=1)) / self._spread
-            share = share_within(farthest, float(np.max(moved, initial=0.0)))
+            moves = dgemv(1.0, A.T, self.mean - before[3], trans=1)
+            share = share_within(farthest, moves, before[4], lambda: self._spreads(part))
         if share < 1.0:
-            self.information, self.shift, self.root, self.mean = before
+            self.information, self.shift, self.root, self.mean, self._spread = before
         return share
 
     def scale(self, factor: float) -> bool:
@@ -119,6 +120,11 @@ class DenseWork:
         self.prior, self.shift = gaussian_of("prior", state), np.array(state["shift"])
         self._factorise(np.asfortranarray(state["information"]))
 
+    def _spreads(self, part: slice) -> FloatArray:
+        """Give the standard deviations of the predictors of a part, under the posterior as it stands."""
+        self.predictors(part)
+        return self._spread
+
     def _inverse(self) -> FloatArray:
         """Inverse of the root: products with it take half the time of solving, and are as exact."""
         if self._inverted[0] is not self.root:
@@ -148,8 +154,16 @@ class DenseWork:
         return True
 
 
-def share_within(farthest: float, moved: float) -> float:
-    """Share of a move that is not farther than allowed."""
+def share_within(farthest: float, moves: FloatArray, before: FloatArray, after: Callable[[], FloatArray]) -> float:
+    """Share of the moves of predictors that is not farther than allowed, in their standard deviations.
+
+    Those before the moves or after them, the larger: sites that were far too narrow must be able to widen. Those after
+    are computed only where it depends on them.
+    """
+    distances = np.abs(moves)
+    if np.all(distances <= farthest * before):
+        return 1.0
+    moved = float(np.max(distances / np.maximum(before, after())))
     return 1.0 if moved <= farthest else farthest / moved
 
 

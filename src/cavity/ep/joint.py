@@ -61,14 +61,14 @@ class JointWork(DenseWork):
             for i in range(k):
                 weighted = (precisions[piece, i:, i, None] * rows[:, None, :]).reshape(len(rows), -1)
                 information[i * d :, i * d : (i + 1) * d] += dgemm(1.0, weighted.T, rows.T, trans_b=1)
-        before = self.information, self.shift, self.root, self.mean
+        before = self.information, self.shift, self.root, self.mean, self._spread
         self.shift = self.shift + dgemm(1.0, A.T, np.asfortranarray(shifts)).ravel(order="F")
         share = 0.5
         if np.all(np.isfinite(self.shift)) and self._factorise(information):
-            moved = np.abs(self._means(A, self.mean - before[3])) / self._spread
-            share = share_within(farthest, float(np.max(moved, initial=0.0)))
+            moves = self._means(A, self.mean - before[3])
+            share = share_within(farthest, moves, before[4], lambda: self._spreads(part))
         if share < 1.0:
-            self.information, self.shift, self.root, self.mean = before
+            self.information, self.shift, self.root, self.mean, self._spread = before
         return share
 
     def variance(self) -> FloatArray:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cavity._checks import flag, nonnegative_number, number_between, one_of, positive_number, whole_number
-from cavity.schedules import Cyclic, Order, Steps, Temperature, resolve_beta, resolve_order
+from cavity.schedules import Cyclic, FiniteTemperature, Order, Steps, Temperature, resolve_beta, resolve_order
 
 Negative = Literal["floor", "keep", "skip"]
 SiteMode = Literal["own", "tied", "averaged", "none"]
@@ -44,7 +44,7 @@ class Options:
 
     max_iter: int = 100
     tol: float = 0.01
-    temperature: Temperature = field(default=Steps((1.0,)))
+    temperature: FiniteTemperature = field(default=Steps((1.0,)))
     power: float = 1.0
     damping: float = 1.0
     safeguards: bool = False
@@ -55,8 +55,7 @@ class Options:
 
     def is_final(self, loops: int) -> bool:
         """Whether the inverse temperature does not change any more after so many loops."""
-        now = self.temperature.beta(loops - 1)
-        return all(self.temperature.beta(loop) == now for loop in range(loops, self.max_iter))
+        return self.temperature.is_final(loops - 1, self.max_iter)
 
 
 def make_options(

@@ -51,13 +51,12 @@ class SparseWork:
     def add(self, part: slice, precisions: FloatArray, shifts: FloatArray, farthest: float) -> float:
         """Add to the sites of a part of the rows and return one; or change nothing and return the share to try."""
         before = self.factor, self.mean, self.shift, self._precisions, self._row_variances
-        rows, spread = self._matrix[part], np.sqrt(self._variances_of(part))
+        rows, spread = self._matrix[part], self._spreads(part)
         new = self._precisions.copy()
         new[part] += precisions
         if not self._factorise(new, self.shift + rows.T @ shifts, self.prior):
             return 0.5
-        moved = np.abs(rows @ (self.mean - before[1])) / np.maximum(spread, np.finfo(np.float64).tiny)
-        share = share_within(farthest, float(np.max(moved, initial=0.0)))
+        share = share_within(farthest, rows @ (self.mean - before[1]), spread, lambda: self._spreads(part))
         if share < 1.0:
             self.factor, self.mean, self.shift, self._precisions, self._row_variances = before
         return share
@@ -87,6 +86,10 @@ class SparseWork:
     def restore(self, state: State) -> None:
         """Return to such a state."""
         self._factorise(np.array(state["precisions"]), np.array(state["shift"]), gaussian_of("prior", state))
+
+    def _spreads(self, part: slice) -> FloatArray:
+        """Give the standard deviations of the predictors of a part, under the posterior as it stands."""
+        return np.sqrt(np.maximum(self._variances_of(part), np.finfo(np.float64).tiny))
 
     def _variances_of(self, part: slice) -> FloatArray:
         """Variances of predictors, computed for all rows when they are first asked for."""
