@@ -27,7 +27,7 @@ from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 
 import cavity
-from cavity import LinearFactor
+from cavity import EPRegressor, LinearFactor
 from cavity.losses import Logistic
 
 SIZE = 10
