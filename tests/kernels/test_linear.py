@@ -406,13 +406,11 @@ ITS_USE = textwrap.dedent(
 
 
 def test_the_cache_serves_losses_of_ones_own_and_notices_their_edits(tmp_path: Any) -> None:
-    """Second run: found. Edited: compiled anew. A module that is gone, or in the script itself: no harm done.
+    """Edited: compiled anew. Run again, also after other losses: found. Gone, or in the script itself: no harm done.
 
-    Six processes, for only a new one looks into the cache: more than ten seconds where the machine has other work.
-    The cache is the same whether the code in it is optimised or not.
+    Five processes, for only a new one looks into the cache: more than ten seconds where the machine has other work.
     """
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
-    environment["NUMBA_OPT"] = "0"
 
     def python(code: str) -> list[str]:
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
@@ -425,7 +423,6 @@ def test_the_cache_serves_losses_of_ones_own_and_notices_their_edits(tmp_path: A
 
     found, compiled = ["1", "0"], ["0", "1"]
     assert run("first", "Distance", 1.0) == compiled
-    assert run("first", "Distance", 1.0) == found
     assert run("first", "Distance", 12.0) == compiled
     assert run("second", "Distance", 1.0) == compiled
     (tmp_path / "second.py").unlink()
