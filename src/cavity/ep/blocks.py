@@ -171,7 +171,7 @@ class Blocks:
         if rows.offset is not None:
             self.sites.offset[:] = rows.offset if predictors is None else rows.offset[:, None] * first_of(predictors)
         self.fitting: Any = row_sites if predictors is None else joint_sites
-        self.change, self.held_back = np.inf, False
+        self.change, self.held_back, self.longer = np.inf, False, 1.0
         self.next_prior, self.next_loss = work.prior, loss
         self.after: FloatArray = np.empty(0)
 
@@ -236,7 +236,7 @@ class Blocks:
             **self.sites.arrays(),
             **self.work.snapshot(),
             **self.adaptation.snapshot(),
-            "numbers": np.array([self.beta, self.change, self.sites.ceiling]),
+            "numbers": np.array([self.beta, self.change, self.sites.ceiling, self.longer]),
             "variances": self.after,
             **arrays_of("next_prior", self.next_prior),
             "loss_scales": np.array([float(getattr(one, "scale", 1.0)) for one in (self.loss, self.next_loss)]),
@@ -247,7 +247,7 @@ class Blocks:
         self.work.restore(state)
         self.adaptation.restore(state)
         self.sites.set_arrays(state)
-        self.beta, self.change, self.sites.ceiling = (float(n) for n in state["numbers"])
+        self.beta, self.change, self.sites.ceiling, self.longer = (float(n) for n in state["numbers"])
         self.after = np.array(state["variances"])
         following_prior = gaussian_of("next_prior", state)
         self.next_prior = self.prior if following_prior == self.prior else following_prior
@@ -281,11 +281,13 @@ class Blocks:
         """Take smaller steps with all rows after a loop that changes more than the one before, larger ones else.
 
         Convex costs hardly need it; of the others it decides whether they converge. Where blocks were held back, the
-        change is what they were held back to, and says nothing of the steps.
+        change is what they were held back to, and says nothing of the steps. After larger steps a loop may change as
+        much more as its steps are longer, and a fiftieth beyond that.
         """
         if number >= 5 and not self.held_back and self.change > self.options.tol:
-            factor = 0.8 if self.change > before else 1.1
-            self.sites.ceiling = min(max(factor * self.sites.ceiling, 0.02), 1.0)
+            factor = 0.8 if self.change > 1.02 * max(self.longer, 1.0) * before else 1.1
+            ceiling = min(max(factor * self.sites.ceiling, 0.02), 1.0)
+            self.longer, self.sites.ceiling = ceiling / self.sites.ceiling, ceiling
 
     def _look_ahead(self, number: int) -> float:
         """Ask what prior and loss of the next loop should be; the largest change of their logarithms."""
