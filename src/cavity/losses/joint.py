@@ -96,15 +96,18 @@ class Softmax(NamedTuple):
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         r"""Weighted means over nodes; a wide normal variable flattens the softmax by :math:`\sqrt{1 + \pi w / 8}`."""
         basis, flat = contrasts(int(self.classes)), np.sqrt(1.0 + np.pi / 8.0 * width)
-        scores = z @ (basis.T / flat[:, None, None])
-        largest = np.max(scores, axis=-1)
-        p = np.exp(scores - largest[..., None])
-        totals = np.sum(p, axis=-1)
-        p /= totals[..., None]
-        mean = np.einsum("n,bnk->bk", weights, p)
-        at_class = _chosen(np.einsum("n,bnk->bk", weights, scores), y)
-        mean_value = flat * ((np.log(totals) + largest) @ weights - at_class)
-        products = -np.matmul((p * weights[:, None]).transpose(0, 2, 1), p)
+        # Nodes last: sums over classes then run along memory.
+        p = np.matmul(basis / flat[:, None, None], z.transpose(0, 2, 1))
+        at_class = _chosen(p @ weights, y)
+        largest = np.max(p, axis=1)
+        p -= largest[:, None]
+        np.exp(p, out=p)
+        totals = np.sum(p, axis=1)
+        p /= totals[:, None]
+        np.log(totals, out=totals)
+        mean_value = flat * ((totals + largest) @ weights - at_class)
+        mean = p @ weights
+        products = -np.matmul(p * weights, p.transpose(0, 2, 1))
         diagonal = np.arange(int(self.classes))
         products[:, diagonal, diagonal] += mean
         curvature = basis.T @ products @ (basis / flat[:, None, None])
