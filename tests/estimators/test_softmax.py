@@ -184,3 +184,7 @@ def test_an_offset_is_for_two_classes():
     X, y = three_classes()
     with pytest.raises(ValueError, match="offset is for two classes"):
         EPClassifier().fit(X, y, offset=np.zeros(len(X)))
+    model = EPClassifier().fit(X, y)
+    for method in (model.predict, model.predict_proba, model.decision_function, model.predict_proba_samples):
+        with pytest.raises(ValueError, match="offset is for two classes"):
+            method(X, offset=np.zeros(len(X)))

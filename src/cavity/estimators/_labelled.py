@@ -54,12 +54,15 @@ class LabelledRows(StreamingEP):
         else:
             codes = codes_of(y, classes, X.shape[0])
         known = checked_offset(offset, X.shape[0])
-        if known is not None and self.classes_.size > 2:
-            raise ValueError(f"offset is for two classes, whose log odds it is part of; there are {self.classes_.size}")
+        self._refuse_offset(known)
         labels = codes if known is None else np.stack([codes, known])
         X, labels, weights = rows_of_weight(X, labels, sample_weight, self._class_weights(codes))
         codes, known = (labels, None) if known is None else (labels[0], labels[1])
         return Data(X, signs_of(codes, self.classes_.size), weights, known), Totals.of(X, weights)
+
+    def _refuse_offset(self, offset: Any) -> None:
+        if offset is not None and self.classes_.size > 2:
+            raise ValueError(f"offset is for two classes, whose log odds it is part of; there are {self.classes_.size}")
 
     def _joint(self, rows: int, columns: int, covariance: str, stream: bool) -> tuple[Any, Plan] | None:
         """Softmax over more than two classes, where that is not too wide."""
