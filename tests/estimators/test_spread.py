@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -135,3 +137,31 @@ def test_tables_and_plots_show_both_predictors_each_in_its_own_units(model):
     assert found.loc[("log scale", "x0 - x1"), "mean"] == pytest.approx(model.scale_coef_[0] - model.scale_coef_[1])
     names = [label.get_text() for label in model.plot_coefficients().get_yticklabels()]
     assert "log scale x0" in names
+
+
+class HeavySpread(NamedTuple):
+    """A median and a log spread of targets with Laplace noise."""
+
+    smallest: float = -30.0
+
+    @property
+    def targets(self):
+        return "reals"
+
+    @property
+    def predictors(self):
+        return 2
+
+    def value(self, y, z):
+        log_spread = np.maximum(z[..., 1], self.smallest)
+        return log_spread + np.abs(y - z[..., 0]) * np.exp(-log_spread)
+
+
+def test_a_loss_with_kinks_and_a_log_spread_finds_both_sets_of_coefficients():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 2))
+    y = 2.0 * X[:, 0] + np.exp(0.5 * X[:, 1]) * rng.laplace(size=1000)
+    found = EPRegressor(loss=HeavySpread(), normalize_y=False, intercept_prior_variance=4.0).fit(X, y).summary()
+    truth = np.array([0.0, 2.0, 0.0, 0.0, 0.0, 0.5])
+    assert np.max(np.abs(found["mean"] - truth) / found["std"]) < 4.0
+    assert found["std"].max() < 0.06

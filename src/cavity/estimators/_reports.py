@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cavity._checks import number_between
 from cavity.estimators._categories import names_of
 from cavity.estimators._parameters import Parameters
-from cavity.estimators._posteriors import Posteriors, moments_of
+from cavity.estimators._posteriors import Posteriors, moments_of, units_of
 from cavity.estimators._table import coefficient_table, combinations
 from cavity.losses import offers
 
@@ -60,7 +60,7 @@ class Reports(Posteriors):
         labels, rows = combinations(weights, names)
         means = rows @ np.roll(moments_of(self)[0], shift, axis=1).T
         rows = np.roll(rows, -shift, axis=1)
-        stds = self._each_units()[0] * np.sqrt([posterior.predictor_variance(rows) for posterior in posteriors])
+        stds = units_of(self)[0] * np.sqrt([posterior.predictor_variance(rows) for posterior in posteriors])
         places = labels if self._groups is None else [(group, label) for group in self._groups for label in labels]
         return coefficient_table(
             places, means.T.ravel(), np.ravel(stds), level, _is_log(self), kind=self._kind_of_groups

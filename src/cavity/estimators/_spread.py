@@ -53,14 +53,11 @@ class LinearSpread(NormalisedTargets):
             return ["mean", "log scale"]
         return [f"predictor {k}" for k in range(mixing(self._loss).shape[0])]
 
-    def _each_units(self) -> tuple[FloatArray, FloatArray]:
-        unit, shift = super()._each_units()
-        if not self._is_joint:
-            return unit, shift
-        # The first predictor is in units of y, as is the standard deviation; others are as the loss sees them.
-        more = mixing(self._loss).shape[0] - 1
-        further = np.full((more, 1), np.log(self.y_scale_) if self._is_linear else 0.0)
-        return np.concatenate([unit, np.ones((more, 1))]), np.concatenate([shift, further])
+    @property
+    def _further_units(self) -> list[tuple[float, float]]:
+        """Predictors but the first are as the loss sees them; a log standard deviation is given in units of y."""
+        moved = float(np.log(self.y_scale_)) if self._is_linear else 0.0
+        return [(1.0, moved)] * (mixing(self._loss).shape[0] - 1) if self._is_joint else []
 
     @property
     def _is_linear(self) -> bool:
