@@ -12,7 +12,10 @@ TESTS ?=
 
 .PHONY: test arithmetic reproduce bench setup lint types layers pytest clean
 
-test: lint types layers pytest
+# The checks use one core each, the tests both: the former side by side, then the latter.
+test: setup
+	$(MAKE) --jobs 2 lint types layers
+	$(MAKE) pytest
 
 # The tests under several arithmetic settings: what depends on rounding passes under some and fails under others.
 arithmetic: $(STAMP)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 import cavity
@@ -444,7 +445,7 @@ def test_a_row_of_weight_zero_is_absent_also_where_its_loss_is_not_a_number():
 
 
 def test_arms_that_underflow_have_no_width_in_gaussian_quadrature():
-    factors = LinearFactor.batches(losses.Logistic(), [[200.0], [200.0]], [1.0, -1.0], 2)
+    factors = LinearFactor.batches(losses.Logistic(), sparse.csr_array([[200.0], [200.0]]), [1.0, -1.0], 2)
     prior = standard_prior(1, 25.0)
     for compiled in (False, True):
         result = bare_fit(factors, prior, "gq", power=0.5, max_iter=1, compiled=compiled)

@@ -44,11 +44,14 @@ def test_without_safeguards_the_same_data_blow_up():
     assert total_cost(factors, prior, result.mean) > 10.0 * total_cost(factors, prior, prior.mean)
 
 
-@pytest.mark.parametrize("scheme", ["qla", "vq", "gq"])
+# A guard sees costs and posteriors only: pairs that `kernels/test_linear.py` compiles too.
+@pytest.mark.parametrize(
+    ("scheme", "loss"), [("qla", losses.Hinge()), ("vq", losses.Logistic()), ("gq", losses.QuasiZeroOne(0.3))]
+)
 @pytest.mark.parametrize("sites", ["own", "tied"])
-def test_compiled_and_plain_guards_agree(scheme, sites):
+def test_compiled_and_plain_guards_agree(scheme, loss, sites):
     X, y = correlated(rows=30, width=4)
-    factors = LinearFactor.batches(losses.Hinge(), X, y, 5)
+    factors = LinearFactor.batches(loss, X, y, 5)
     prior = standard_prior(4, 25.0)
     plain, compiled = (
         fit(factors, prior, scheme, sites=sites, max_iter=4, tol=0.0, safeguards=True, compiled=c)

@@ -30,8 +30,9 @@ def single_pass(X, y, weights, batch, prior, scheme, **options):
     return cavity.fit(factors, prior, scheme, sites="none", **options)
 
 
+# Single precision differs in how rows are read only: one scheme is enough, that of `kernels/test_linear.py`.
 @pytest.mark.parametrize(
-    ("scheme", "storage"), [("la", "dense"), ("la", "csr"), ("vq", "dense"), ("vq", "float32"), ("vq", "csr")]
+    ("scheme", "storage"), [("la", "dense"), ("la", "csr"), ("vq", "dense"), ("vq", "csr"), ("qla", "float32")]
 )
 @settings(max_examples=15)
 @given(
@@ -139,12 +140,16 @@ def test_memory_does_not_grow_with_the_stream(monkeypatch):
     assert len(made) == 2
 
 
-def opened(rng, d=6, scheme="la"):
-    """A stream that has taken in some rows, more rows, and targets for them."""
+def opened(rng, d=6, scheme="qla"):
+    """A stream that has taken in some rows, more rows, and targets for them.
+
+    What a stream keeps and puts back does not depend on the scheme: the one that is compiled soonest.
+    """
     prior = standard_prior(d)
     stream = Stream(Breaking(), schemes.resolve(scheme), prior, prior.precision)
     X, y = random_rows(rng, 200, d, density=0.3), rng.uniform(-1.0, 1.0, 200)
-    stream.take(X[:20], y[:20], None, 10)
+    if scheme != "exact":
+        stream.take(X[:20], y[:20], None, 10)
     stream.take(sparse.csr_array(X[:20]), y[:20], None, 10)
     return stream, X, y
 
@@ -162,8 +167,8 @@ def interrupted(stream, kind, after):
     return sweep
 
 
-@pytest.mark.parametrize("storage", STORAGES)
-@pytest.mark.parametrize("scheme", ["qla", "exact"])
+# Exact projection has one row in hand when the loss raises, the others a batch; that is the same for all storages.
+@pytest.mark.parametrize(("scheme", "storage"), [*(("qla", storage) for storage in STORAGES), ("exact", "csr")])
 def test_rows_whose_loss_raises_change_nothing(scheme, storage):
     """The loss raises at row 150, when 149 rows have been taken in; the stream then goes on as if nothing was."""
     stream, X, y = opened(np.random.default_rng(4), scheme=scheme)

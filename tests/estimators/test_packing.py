@@ -23,26 +23,22 @@ from cavity import FactorialGaussian
 from cavity.estimators._plan import Plan
 from cavity.losses import Squared
 
-
-def models():
-    X, y = two_classes()
-    return {
-        "full": classifier().fit(X, y),
-        "sparse": classifier(covariance="sparse").fit(X, y),
-        "diagonal": product_classifier().fit(X, y),
-        "stream": classifier().partial_fit(X, y, [0, 1]),
-        "three": classifier().fit(*three_classes()),
-        "regression": regressor().fit(*line()),
-        "regression stream": regressor().partial_fit(*line()),
-    }
-
-
-KINDS = list(models())
+# Built when a test asks for them: at import every test process would compile and fit before the first test.
+BUILDERS = {
+    "full": lambda: classifier().fit(*two_classes()),
+    "sparse": lambda: classifier(covariance="sparse").fit(*two_classes()),
+    "diagonal": lambda: product_classifier().fit(*two_classes()),
+    "stream": lambda: classifier().partial_fit(*two_classes(), [0, 1]),
+    "three": lambda: classifier().fit(*three_classes()),
+    "regression": lambda: regressor().fit(*line()),
+    "regression stream": lambda: regressor().partial_fit(*line()),
+}
+KINDS = list(BUILDERS)
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    return models()
+    return {kind: build() for kind, build in BUILDERS.items()}
 
 
 @pytest.mark.parametrize("kind", KINDS)

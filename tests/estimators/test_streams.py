@@ -135,7 +135,7 @@ def test_an_interrupted_row_of_a_stream_leaves_it_as_it_was(monkeypatch):
     model = EPClassifier(loss="hinge").partial_fit(X[:60], y[:60], classes=CLASSES)
     untouched, before = copy.deepcopy(model), frozen(model)
     with monkeypatch.context() as patch:
-        patch.setattr(_streams, "propose", raising_at(_streams.propose, 4, KeyboardInterrupt))
+        patch.setattr(_streams, "tilts", raising_at(_streams.tilts, 4, KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             model.partial_fit(X[60:61], y[60:61], forget=0.3)
     assert frozen(model) == before

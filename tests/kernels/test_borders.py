@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
-
 import numpy as np
 import pytest
 from scipy import sparse
@@ -121,26 +116,3 @@ def test_every_visit_needs_one_to_follow():
     with pytest.raises(ValueError, match="as many batches to follow"):
         check_visits(np.array([0, 1]), np.array([1]), 2)
     check_visits(np.array([], dtype=np.intp), np.array([], dtype=np.intp), 2)
-
-
-WITHOUT_ROWS = textwrap.dedent(
-    """
-    import numpy as np
-    import cavity
-    from cavity.losses import Squared
-    X, y = np.array([[1.0, 0.5], [0.0, 2.0]]), np.array([1.0, -1.0])
-    weights = np.array([[1.0, 1.0], [0.0, 0.0]])
-    prior = cavity.FactorialGaussian.from_moments(np.zeros(2), 1.0)
-    for order in (weights, weights[::-1]):
-        factors = [cavity.LinearFactor(Squared(), X, y, w) for w in order]
-        plain, fast = (cavity.fit(factors, prior, "qla", max_iter=2, compiled=c) for c in (False, True))
-        assert np.allclose(plain.mean, fast.mean, atol=1e-12)
-    """
-)
-
-
-def test_a_batch_without_rows_is_read_nowhere(tmp_path):
-    """All weights of a factor are zero; bounds are checked."""
-    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", WITHOUT_ROWS], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

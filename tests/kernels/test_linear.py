@@ -62,24 +62,25 @@ class Barrier(NamedTuple):
 
 
 # Every loss, scheme and storage is a compilation of 2 to 5 seconds. Kernels have forms of their own for the logistic
-# loss, which therefore meets every scheme in both storages. Any other loss they see through `value` (stars) and
-# `derivatives` (expansions) only, which are compared by themselves: each loss meets a scheme that asks for one of them,
-# and each scheme both storages.
+# loss, which therefore meets every scheme, and but for Gaussian quadrature in both storages: that reads rows as the
+# variational one does. Any other loss they see through `value` (stars) and `derivatives` (expansions) only, which are
+# compared by themselves for all losses: each scheme meets one other loss at least, with both storages among them.
+# Huber's loss has curved and straight parts, the hinge loss a kink, and the quasi 0-1 loss makes sites negative.
 LAPLACE, QUICK, SLOPE = schemes.Laplace(), schemes.QuickLaplace(), schemes.QuickLaplace(curvature="slope")
 GAUSS, VARIATIONAL = schemes.GaussQuadrature(), schemes.VariationalQuadrature()
 RECENTRED = schemes.RecentredQuadrature()
 QUASI = losses.QuasiZeroOne(0.3)
 CASES = (
-    *itertools.product((losses.Logistic(),), (LAPLACE, QUICK, SLOPE, GAUSS, VARIATIONAL), ("dense", "csr")),
-    (losses.Hinge(), LAPLACE, "csr"),
+    *itertools.product((losses.Logistic(),), (LAPLACE, QUICK, SLOPE, VARIATIONAL), ("dense", "csr")),
+    (losses.Logistic(), GAUSS, "csr"),
+    (losses.Huber(), LAPLACE, "csr"),
     (losses.Hinge(), QUICK, "dense"),
     (losses.Hinge(), SLOPE, "dense"),
-    (losses.Hinge(), GAUSS, "dense"),
     (losses.Hinge(), VARIATIONAL, "csr"),
+    (QUASI, GAUSS, "dense"),
     (QUASI, VARIATIONAL, "dense"),
     (QUASI, QUICK, "csr"),
-    (losses.Squared(2.0), LAPLACE, "dense"),
-    (Asymmetric(), QUICK, "dense"),
+    (losses.Squared(2.0), QUICK, "dense"),
     # Recentring is the same for all losses but for the star: of the logistic loss, of any loss, and of sparse rows.
     (losses.Logistic(), RECENTRED, "dense"),
     (QUASI, RECENTRED, "dense"),
@@ -163,7 +164,7 @@ def test_losses_say_the_same_when_compiled(loss: Any) -> None:
 @pytest.mark.parametrize("scheme", [schemes.GaussQuadrature, schemes.VariationalQuadrature])
 def test_every_spread_of_the_star(scheme: Any, spread: Any) -> None:
     X, y, _, prior = problem()
-    factors = cavity.LinearFactor.batches(losses.Hinge(), X, y, BATCH)
+    factors = cavity.LinearFactor.batches(QUASI, X, y, BATCH)
     assert_same(*both(factors, prior, scheme=scheme(rule=Precision3(spread)), max_iter=1))
 
 
@@ -300,9 +301,9 @@ def test_a_list_of_linear_factors_is_compiled_too(storage: str) -> None:
     cuts = [0, 7, 8, 30, ROWS]
     rows = STORAGES[storage](X)
     factors = [
-        cavity.LinearFactor(losses.Hinge(), rows[a:b], y[a:b], weights[a:b]) for a, b in itertools.pairwise(cuts)
+        cavity.LinearFactor(losses.Logistic(), rows[a:b], y[a:b], weights[a:b]) for a, b in itertools.pairwise(cuts)
     ]
-    assert_same(*both(factors, prior, max_iter=3))
+    assert_same(*both(factors, prior, scheme="qla", max_iter=3))
 
 
 def test_what_has_no_compiled_form_runs_plain() -> None:
@@ -344,7 +345,7 @@ def test_another_width_is_refused() -> None:
 
 def test_progress_bar_of_a_compiled_run(capsys: pytest.CaptureFixture[str]) -> None:
     X, y, _, prior = problem()
-    factors = cavity.LinearFactor.batches(losses.Hinge(), X, y, BATCH)
+    factors = cavity.LinearFactor.batches(losses.Logistic(), X, y, BATCH)
     bare_fit(factors, prior, max_iter=2, tol=0.0, verbose=True)
     assert "12/12" in capsys.readouterr().err
 
@@ -364,49 +365,6 @@ def test_a_single_pass_needs_no_memory_in_proportion_to_the_data() -> None:
         # The check for NaN at the start holds a few numbers a row; nothing else grows with the data.
         assert peak < 5 * y.nbytes
         assert peak < X.nbytes / 5
-
-
-BOUNDS_CHECKED = textwrap.dedent(
-    """
-    import sys
-    import numpy as np
-    from scipy import sparse
-    import cavity
-    from numba import config
-    assert config.BOUNDSCHECK == 1
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(23, 6)) * (rng.random((23, 6)) < 0.5)
-    y = np.where(rng.random(23) < 0.5, 1.0, -1.0)
-    w = rng.integers(0, 2, 23).astype(float)
-    prior = cavity.FactorialGaussian.from_moments(np.zeros(6), 1.0)
-    loss, rows = getattr(cavity.losses, sys.argv[1])(), X if sys.argv[2] == "dense" else sparse.csr_array(X)
-    for scheme in sys.argv[3:]:
-        for sites, loops in (("own", 2), ("tied", 2), ("none", 1)):
-            for batch, weights in ((7, w), (7, None), (1, None), (100, w)):
-                factors = cavity.LinearFactor.batches(loss, rows, y, batch, weights)
-                cavity.fit(factors, prior, scheme, sites=sites, max_iter=loops, compiled=True)
-    print("within bounds")
-    """
-)
-# The steps through rows, of which there are a few: of the logistic loss, of any loss, expansions, stars, and the passes
-# over sparse rows that store no sites. Each of them once; the rest of a kernel is the same for all.
-STEPS = (
-    ("Logistic", "dense", "qla", "vq"),
-    ("Hinge", "dense", "la"),
-    ("Hinge", "dense", "rvq"),
-    ("Hinge", "csr", "qla", "vq"),
-    ("Hinge", "csr", "gq"),
-)
-
-
-@pytest.mark.parametrize("steps", STEPS, ids=" ".join)
-def test_kernels_stay_within_their_arrays(steps: tuple[str, ...], tmp_path: Any) -> None:
-    """In a process of its own, which compiles for itself: Numba does not cache what checks bounds."""
-    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_OPT": "0"}
-    command = [sys.executable, "-c", BOUNDS_CHECKED, *steps]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "within bounds" in done.stdout
 
 
 OWN_LOSS = textwrap.dedent(
@@ -449,9 +407,9 @@ ITS_USE = textwrap.dedent(
 
 
 def test_the_cache_serves_losses_of_ones_own_and_notices_their_edits(tmp_path: Any) -> None:
-    """Second run: found. Edited: compiled anew. A module that is gone, or in the script itself: no harm done.
+    """Edited: compiled anew. Run again, also after other losses: found. Gone, or in the script itself: no harm done.
 
-    Six processes, for only a new one looks into the cache: more than ten seconds where the machine has other work.
+    Five processes, for only a new one looks into the cache: more than ten seconds where the machine has other work.
     """
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
 
@@ -466,7 +424,6 @@ def test_the_cache_serves_losses_of_ones_own_and_notices_their_edits(tmp_path: A
 
     found, compiled = ["1", "0"], ["0", "1"]
     assert run("first", "Distance", 1.0) == compiled
-    assert run("first", "Distance", 1.0) == found
     assert run("first", "Distance", 12.0) == compiled
     assert run("second", "Distance", 1.0) == compiled
     (tmp_path / "second.py").unlink()

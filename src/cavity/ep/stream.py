@@ -78,6 +78,7 @@ class Stream:
         nothing = np.empty(0)
         self._store: Any = Store(NONE, starts, support, nothing, nothing, nothing, nothing)
         self._sweep = entry(sweep, *kinds(loss))
+        self.before = self.snapshot()  # what the last call of `take` found
         self._works: dict[bool, Any] = {}
         self._rooms: dict[bool, tuple[int, int, int]] = {}
         self._plans: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
@@ -92,6 +93,10 @@ class Stream:
     def prior_precision(self) -> FloatArray:
         """Precisions of the prior."""
         return np.array(self._state.records[:, 2])
+
+    def total(self) -> float:
+        """Sum of all numbers: finite if every one of them is."""
+        return float(self._state.records[:, :2].sum() + self._state.scale[0])
 
     def fork(self) -> Stream:
         """Return an independent copy. Scratch memory, in which nothing stays, is shared."""
@@ -139,7 +144,7 @@ class Stream:
             work = self._work(is_sparse, d, min(n, batch_size), 0)
         # What is visited after each batch does not matter where no site is kept.
         batches, route = (data, y, w, cuts), (visits, visits, outcomes)
-        before = self.snapshot(X)
+        self.before = before = self.snapshot(X)
         try:
             self._sweep(self._loss, self._scheme, batches, self._state, self._store, route, self._options, work)
         except BaseException:  # a signal that came while compiled code ran is raised when it returns

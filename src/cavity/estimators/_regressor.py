@@ -151,6 +151,8 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         Self
             The estimator, which is exactly what it was if the rows are refused.
         """
+        if self._took_row(X, y, sample_weight, forget or None, offset, halflife):
+            return self
         with self._whole_or_not_at_all():
             first = not self.__sklearn_is_fitted__()
             if first:

@@ -15,6 +15,7 @@ from cavity.estimators._base import LinearEP
 from cavity.estimators._design import Data, with_intercept
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan, plan_stream
+from cavity.estimators._row_path import RowPath, opens
 from cavity.estimators._runs import Taken, take_rows
 from cavity.estimators._streams import ProductStreams, take_row
 from cavity.estimators._threads import threads_for
@@ -54,6 +55,13 @@ class StreamingEP(LinearEP):
                 self._keep_taken(take_rows(self._loss, rows, self._knowledge, self._priors, adaptation))
             self._follow(p, data)
             self._check_finite()
+        if X.shape[0] == 1 and weights is None and opens(self):
+            self._path = RowPath(self)
+
+    def _took_row(self, X: Any, y: Any, *choices: Any) -> bool:
+        """Whether a single row could be taken in by the short way, which knows no choices."""
+        path = self.__dict__.get("_path")
+        return path is not None and all(choice is None for choice in choices) and path.take(self, X, y)
 
     def _prepare_stream(self, p: Parameters, data: Data, totals: Totals, forget: float) -> None:
         """Plan a call of a stream; begin with the prior, or forget a share of what is known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from importlib import import_module
@@ -12,12 +13,12 @@ from numpy.typing import NDArray
 
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Gaussian
 from cavity.ep.result import Refusal
-from cavity.ep.row_sites import RowSites, log_scale, propose
 from cavity.estimators._design import Data
 from cavity.estimators._runs import BATCH_SIZE, Taken
 from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
+from cavity.moments import tilts
 from cavity.schemes import ExactProjection
 
 FloatArray = NDArray[np.float64]
@@ -33,7 +34,7 @@ def take_row(
 ) -> Taken:
     """Take one row into full covariances."""
     revised = [
-        _take_row(loss, x, *parts)  # type: ignore[arg-type]
+        take_into(loss, x, *parts)  # type: ignore[arg-type]
         for parts in zip(targets, known, posteriors, strict=True)
     ]
     knowledge, after, refusals = zip(*revised, strict=True)
@@ -41,7 +42,7 @@ def take_row(
     return Taken(knowledge, priors, loss, refused, len(revised), after)
 
 
-def _take_row(
+def take_into(
     loss: Loss, x: FloatArray, target: float, known: DenseKnowledge, posterior: DenseGaussian
 ) -> tuple[DenseKnowledge, DenseGaussian, Refusal | None]:
     r"""Take one row into a full covariance, in :math:`O(d^2)`.
@@ -50,28 +51,27 @@ def _take_row(
     the covariance is revised by :math:`S' = S (I - a u u^\top)`, :math:`(1 - a u^\top u)^2 = 1/(1 + T u^\top u)`.
     """
     u = x @ posterior.root
-    sites, y, one = RowSites.start(1), np.array([target]), np.ones(1)
     m, v = float(x @ posterior.mean), float(u @ u)
-    sites.mean[0], sites.variance[0] = m, v
-    revision, step = propose(loss, y, one, sites, fresh=True)
-    precision, shift = float(revision.precision[0]), float(revision.shift[0])
+    tilt = tilts(loss, np.array([target]), np.array([m]), np.array([v]))
+    log_mass, moved, ratio = float(tilt.log_mass[0]), float(tilt.shift[0]), float(tilt.ratio[0])
+    if not (math.isfinite(log_mass + moved + ratio) and ratio > 0.0):
+        return known, posterior, Refusal.NONFINITE
+    precision = (1.0 / ratio - 1.0) / v if v > 0.0 else 0.0
+    shift = m * precision + (moved / (ratio * math.sqrt(v)) if v > 0.0 else 0.0)
     grown = 1.0 + precision * v
-    if revision.nonfinite[0] or revision.improper[0] or not grown > 0.0:
-        why = Refusal.NONFINITE if revision.nonfinite[0] else Refusal.IMPROPER_POSTERIOR
-        return known, posterior, why
+    if not (math.isfinite(precision + shift) and grown > 0.0):
+        return known, posterior, Refusal.NONFINITE if grown > 0.0 else Refusal.IMPROPER_POSTERIOR
     gain = (shift - precision * m) / grown
-    sites.accept(revision, step)
-    sites.mean[0], sites.variance[0] = m + gain * v, v / grown
-    scale = log_scale(loss, y, one, sites)
+    # The integral of the posterior before times the site without its scale, from its height at the mean before.
+    site = (shift - 0.5 * precision * m) * m + 0.5 * gain * gain * grown * v - 0.5 * math.log(grown)
     total = DenseKnowledge(
-        known.information + precision * np.outer(x, x), known.shift + shift * x, known.log_scale + scale
+        known.information + (precision * x)[:, None] * x, known.shift + shift * x, known.log_scale + log_mass - site
     )
     along = posterior.root @ u
     mean = posterior.mean + gain * along
-    root = posterior.root - np.outer(along, u * ((1.0 - 1.0 / np.sqrt(grown)) / v if v > 0.0 else 0.0))
-    # The integral of the posterior before times the site, from its height at the mean before.
-    site = scale + (shift - 0.5 * precision * m) * m + 0.5 * gain**2 * grown * v - 0.5 * float(np.log(grown))
-    return total, DenseGaussian(mean, root, posterior.log_mass + site), None
+    shrink = (1.0 - 1.0 / math.sqrt(grown)) / v if v > 0.0 else 0.0
+    root = posterior.root - along[:, None] * (shrink * u)
+    return total, DenseGaussian(mean, root, posterior.log_mass + log_mass), None
 
 
 class ProductStreams:
@@ -112,6 +112,14 @@ class ProductStreams:
             self.undo()
             raise
         return refused, updates
+
+    def take_row(self, X: Any, target: FloatArray) -> bool:
+        """Take one row into the only stream; False, and nothing changed, where it is refused."""
+        stream = self._streams[0]
+        if stream.take(X, target, None, BATCH_SIZE)[0] == 0 and math.isfinite(stream.total()):
+            return True
+        stream.restore(stream.before)
+        return False
 
     def undo(self) -> None:
         """Put back what the last call changed."""

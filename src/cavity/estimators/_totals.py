@@ -38,6 +38,11 @@ class Totals(NamedTuple):
         t, c = (np.zeros(w.size) if a is None else a for a in (targets, constants))
         return cls(*(float(w @ a) for a in (np.ones(w.size), lengths, t, t * t, c)))
 
+    def plus_row(self, size: float, target: float) -> Totals:
+        """Add one row of weight one, its squared length and target given."""
+        rows, sizes, targets, squares, constants = self
+        return Totals(rows + 1.0, sizes + size, targets + target, squares + target * target, constants)
+
     def plus(self, other: Totals) -> Totals:
         """Add the sums over other rows."""
         return Totals(*(a + b for a, b in zip(self, other, strict=True)))
