@@ -25,7 +25,8 @@ def found(name, out):
 
 def test_all_examples_are_tested():
     linear = ["census_income", "drifting_stream", "quantile_bands", "sparse_text", "thompson_sampling"]
-    assert sorted([*linear, "registration", "robust_curve"]) == SCRIPTS
+    further = ["exposure", "shops_and_products", "unsure_digits", "widening_intervals"]
+    assert sorted([*linear, *further, "registration", "robust_curve"]) == SCRIPTS
 
 
 def test_census_income(tmp_path):
@@ -68,3 +69,39 @@ def test_robust_curve(tmp_path):
     assert numbers["largest distance of the means in standard deviations"] < 0.5
     assert numbers["least ratio of standard deviations"] > 0.75
     assert numbers["largest ratio of standard deviations"] < 1.25
+
+
+def test_unsure_digits(tmp_path):
+    numbers = found("unsure_digits", tmp_path)
+    assert numbers["held-out accuracy"] > 0.93
+    assert numbers["accuracy where most unsure, a tenth of the digits"] < 0.75
+    assert numbers["accuracy elsewhere"] > 0.97
+
+
+def test_shops_and_products(tmp_path):
+    numbers = found("shops_and_products", tmp_path)
+    assert numbers["coefficient of price, -0.8 in truth"] == pytest.approx(-0.8, abs=0.2)
+    assert numbers["share of shops within 90% intervals"] > 0.75
+    for name, truth in {"variance of shop": 0.5, "variance of product": 1.5}.items():
+        _, low, high = map(float, numbers[f"{name}, with interval"].split())
+        assert low < truth < high
+    most, fewest, new = map(float, numbers["deviation of log odds: shop of most rows, of fewest, new"].split())
+    assert most < fewest < new
+
+
+def test_exposure(tmp_path):
+    numbers = found("exposure", tmp_path)
+    assert numbers["log evidence, negative binomial"] > numbers["log evidence, Poisson"] + 100.0
+    share = "share of new counts up to the 95% quantile, "
+    assert numbers[share + "Poisson"] < 0.94 < numbers[share + "negative binomial"]
+    assert numbers["spread of rates found, 0.8 in truth"] == pytest.approx(0.8, abs=0.15)
+
+
+def test_widening_intervals(tmp_path):
+    numbers = found("widening_intervals", tmp_path)
+    shares = "share of new rows in 90% intervals, x {}, scale={!r}"
+    assert numbers[shares.format("below 3", "auto")] > 0.98
+    assert numbers[shares.format("above 7", "auto")] < 0.8
+    for part in ("below 3", "above 7"):
+        assert numbers[shares.format(part, "linear")] == pytest.approx(0.9, abs=0.03)
+    assert numbers["log evidence, scale='linear'"] > numbers["log evidence, scale='auto'"] + 50.0

@@ -52,6 +52,22 @@ def test_targets(loss):
     assert estimate == pytest.approx(model.log_evidence_, abs=0.25 * len(y))
 
 
+def test_predictions_belong_to_the_draws_beside_them():
+    """The log likelihood of every draw is that of its own coefficients, and the noise does not follow these."""
+    X, y = line(n=60)
+    model = EPRegressor().fit(X, y)
+    found = model.to_arviz(X, y, n=4000, random_state=0)
+    coef, intercept = found.posterior["coef"].values[0], found.posterior["intercept"].values[0]
+    means = coef @ X.T + intercept[:, None]
+    noise = found.posterior_predictive["y"].values[0] - means
+    density = -0.5 * ((y - means) / model.scale_) ** 2 - np.log(np.sqrt(2.0 * np.pi) * model.scale_)
+    np.testing.assert_allclose(found.log_likelihood["y"].values[0], density, rtol=1e-6)
+    each = [np.corrcoef(noise[:, i], coef[:, j])[0, 1] for i in range(len(y)) for j in range(coef.shape[1])]
+    assert np.std(each) == pytest.approx(1.0 / np.sqrt(4000), rel=0.2)
+    with pytest.raises(ValueError, match="offset must hold one finite number"):
+        model.to_arviz(X, y, offset=[1.0, 2.0])
+
+
 def test_parts_can_be_left_out_and_mistakes_are_named():
     X, y = line()
     model = EPRegressor().fit(X, y)

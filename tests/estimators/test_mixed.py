@@ -189,6 +189,10 @@ def test_bad_tables_are_refused_in_words(sold):
         model.predict(table.rename(columns={"price": "cost"}))
     with pytest.raises(ValueError, match="must hold strings, numbers"):
         EPClassifier().fit(table.assign(shop=[("a", 1)] * len(table)), y)
+    with pytest.raises(ValueError, match="pass a pandas DataFrame, whose columns of strings"):
+        EPClassifier().fit(table.to_numpy(), y)
+    with pytest.raises(ValueError, match="shop=s14 and 75 more, see summary"):
+        model.contrast({"shop": 1})
 
 
 # Offsets.
@@ -222,6 +226,15 @@ def test_streams_and_fits_take_offsets(loss):
         np.testing.assert_allclose(
             model.predict(X, offset=known), np.exp(z) if loss == "poisson" else z, rtol=0.2, atol=0.2
         )
+        assert model.score(X, y, offset=known) > 0.7 > model.score(X, y) + 0.2
+
+
+def test_the_score_of_a_classifier_takes_an_offset():
+    X, y = two_classes(n=200)
+    offset = 4.0 * np.sign(X[:, 0])
+    model = EPClassifier().fit(X, y, offset=offset)
+    assert model.score(X, y, offset=offset) == np.mean(model.predict(X, offset=offset) == y)
+    assert model.score(X, y) == np.mean(model.predict(X) == y) != model.score(X, y, offset=offset)
 
 
 def test_rows_that_differ_in_their_offset_are_not_merged():

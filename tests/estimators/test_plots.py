@@ -89,6 +89,9 @@ def test_the_traces_of_classes_have_a_legend():
     ax = classifier(loss="hinge").fit(*three_classes()).plot_trace()
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ash", "birch", "cedar"]
     assert len(ax.get_lines()) == 4
+    joint = classifier().fit(*three_classes()).plot_trace()  # one posterior, one trace
+    assert joint.get_legend() is None
+    assert len(joint.get_lines()) == 2
 
 
 @pytest.mark.parametrize("data", [two_classes, three_classes])

@@ -167,7 +167,9 @@ def test_too_wide_a_table_gets_one_class_against_the_rest():
     X = sparse.random_array((200, 3000), density=0.002, rng=rng, format="csr")
     model = EPClassifier().fit(X, rng.integers(3, size=200))
     assert len(model._knowledge) == 3
-    assert "together" not in str(model.plan_)
+    assert "one posterior for each of 3 classes against the rest" in str(model.plan_)
+    stream = EPClassifier("hinge").partial_fit(*three_classes(), classes=np.unique(three_classes()[1]))
+    assert "each of 3 classes against the rest" in str(stream.plan_)
 
 
 def test_default_probabilities_are_better_than_one_class_against_the_rest():
@@ -184,3 +186,7 @@ def test_an_offset_is_for_two_classes():
     X, y = three_classes()
     with pytest.raises(ValueError, match="offset is for two classes"):
         EPClassifier().fit(X, y, offset=np.zeros(len(X)))
+    model = EPClassifier().fit(X, y)
+    for method in (model.predict, model.predict_proba, model.decision_function, model.predict_proba_samples):
+        with pytest.raises(ValueError, match="offset is for two classes"):
+            method(X, offset=np.zeros(len(X)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -92,6 +94,9 @@ def test_bad_choices_are_refused_in_words():
     X, y = widening(n=50)
     with pytest.raises(ValueError, match="scale='linear' is for loss='normal'"):
         EPRegressor(loss="huber", scale="linear").fit(X, y)
+    for loss in ("poisson", "gamma", Normal()):
+        with pytest.raises(ValueError, match="scale='linear' is for loss='normal'"):
+            EPRegressor(loss=loss, scale="linear").fit(X, np.exp(y - 100.0))
     with pytest.raises(ValueError, match="too wide, or covariance='diagonal'"):
         EPRegressor(loss="normal", scale="linear", covariance="diagonal").fit(X, y)
     with pytest.raises(AttributeError, match="scale='linear'"):
@@ -117,3 +122,46 @@ def test_a_loss_of_ones_own_of_several_predictors_can_be_fitted():
     t = (y - y.mean()) / y.std()
     own = EPRegressor(loss=Normal(floor=-40.0), normalize_y=False, prior_variance=1.0).fit(X, t)
     np.testing.assert_allclose(own.coef_ * y.std(), [20.0, 0.0, -40.0], atol=4.0)
+    assert own.summary().index.unique(0).tolist() == ["predictor 0", "predictor 1"]
+
+
+def test_tables_and_plots_show_both_predictors_each_in_its_own_units(model):
+    table = model.summary()
+    assert table.index.names == ["predictor", "coefficient"]
+    assert table.loc[("mean", "intercept"), "mean"] == pytest.approx(model.intercept_)
+    np.testing.assert_allclose(table.loc["mean"]["mean"].iloc[1:], model.coef_)
+    np.testing.assert_allclose(table.loc["log scale"]["mean"].iloc[1:], model.scale_coef_)
+    np.testing.assert_allclose(table.loc["log scale"]["std"].iloc[1:], model.scale_coef_std_)
+    assert table.loc[("log scale", "intercept"), "mean"] == pytest.approx(model.scale_intercept_)
+    found = model.contrast({"x0": 1, "x1": -1})
+    assert found.loc[("log scale", "x0 - x1"), "mean"] == pytest.approx(model.scale_coef_[0] - model.scale_coef_[1])
+    names = [label.get_text() for label in model.plot_coefficients().get_yticklabels()]
+    assert "log scale x0" in names
+
+
+class HeavySpread(NamedTuple):
+    """A median and a log spread of targets with Laplace noise."""
+
+    smallest: float = -30.0
+
+    @property
+    def targets(self):
+        return "reals"
+
+    @property
+    def predictors(self):
+        return 2
+
+    def value(self, y, z):
+        log_spread = np.maximum(z[..., 1], self.smallest)
+        return log_spread + np.abs(y - z[..., 0]) * np.exp(-log_spread)
+
+
+def test_a_loss_with_kinks_and_a_log_spread_finds_both_sets_of_coefficients():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 2))
+    y = 2.0 * X[:, 0] + np.exp(0.5 * X[:, 1]) * rng.laplace(size=1000)
+    found = EPRegressor(loss=HeavySpread(), normalize_y=False, intercept_prior_variance=4.0).fit(X, y).summary()
+    truth = np.array([0.0, 2.0, 0.0, 0.0, 0.0, 0.5])
+    assert np.max(np.abs(found["mean"] - truth) / found["std"]) < 4.0
+    assert found["std"].max() < 0.06

@@ -11,6 +11,7 @@ from scipy.special import ndtri
 from sklearn.utils import check_random_state
 
 from cavity._checks import whole_number
+from cavity.estimators._design import checked_offset
 from cavity.estimators._labels import codes_of
 from cavity.losses.joint import Normal
 from cavity.noise import log_normalizer, predictive_quantile
@@ -27,21 +28,23 @@ def inference_data(model: Any, X: Any, y: Any, n: int, random_state: Any, offset
     if X is None and y is not None:
         raise ValueError("y needs the rows X that it belongs to")
     n, rng = whole_number("n", n, least=1), check_random_state(random_state)
-    coef, intercept = model.sample_coef(n, rng.randint(2**31 - 1), return_intercept=True)
+    seed = int(rng.randint(2**31 - 1))
+    coef, intercept = model.sample_coef(n, seed, return_intercept=True)
     groups: dict[str, Any] = {"posterior": {"coef": coef[None], "intercept": intercept[None]}}
     if X is not None:
-        seed = rng.randint(2**31 - 1)
         part = _labels if hasattr(model, "classes_") else _targets
-        new, log_density, observed = part(model, X, y, n, seed, offset)
+        # The same draws as above; what they predict is drawn from the generator, which goes on.
+        new, log_density, observed = part(model, X, y, (n, seed, rng), offset)
         groups["posterior_predictive"] = {"y": new[None]}
         if y is not None:
             groups |= {"log_likelihood": {"y": log_density[None]}, "observed_data": {"y": observed}}
     return arviz.from_dict(**groups)
 
 
-def _labels(model: Any, X: Any, y: Any, n: int, seed: int, offset: Any) -> tuple[Any, Any, Any]:
+def _labels(model: Any, X: Any, y: Any, drawing: tuple[int, int, Any], offset: Any) -> tuple[Any, Any, Any]:
+    n, seed, rng = drawing
     probabilities = model.predict_proba_samples(X, n, seed, offset=offset)
-    chosen = np.random.RandomState(seed).uniform(size=(*probabilities.shape[:2], 1))
+    chosen = rng.uniform(size=(*probabilities.shape[:2], 1))
     new = np.minimum(np.sum(np.cumsum(probabilities, axis=2) < chosen, axis=2), model.classes_.size - 1)
     if y is None:
         return new, None, None
@@ -50,12 +53,13 @@ def _labels(model: Any, X: Any, y: Any, n: int, seed: int, offset: Any) -> tuple
         return new, np.log(probabilities[:, np.arange(codes.size), codes]), codes
 
 
-def _targets(model: Any, X: Any, y: Any, n: int, seed: int, offset: Any) -> tuple[Any, Any, Any]:
+def _targets(model: Any, X: Any, y: Any, drawing: tuple[int, int, Any], offset: Any) -> tuple[Any, Any, Any]:
     """Draws of targets by inverting their distribution function, and log densities, in units of y."""
+    n, seed, rng = drawing
     rows = model._checked_for_prediction(X)
     z = _predictors(model, rows, n, seed, offset)
     unit, center, loss = model.y_scale_, model.y_offset_, model._loss
-    uniform = np.random.RandomState(seed).uniform(1e-12, 1.0 - 1e-12, size=z.shape[:2])
+    uniform = rng.uniform(1e-12, 1.0 - 1e-12, size=z.shape[:2])
     if isinstance(loss, Normal):
         new = z[..., 0] + np.exp(z[..., 1]) * ndtri(uniform)
     else:
@@ -76,6 +80,7 @@ def _predictors(model: Any, rows: Any, n: int, seed: int, offset: Any) -> FloatA
     parts = np.moveaxis(draws.reshape(n, -1, width + int(model._intercept)), 1, 0)
     each = [np.asarray(rows @ part[:, :width].T).T + np.sum(part[:, width:], axis=1)[:, None] for part in parts]
     z = np.stack(each, axis=-1)
-    if offset is not None:
-        z[..., 0] += np.asarray(offset, dtype=np.float64) / model.y_scale_
+    known = checked_offset(offset, rows.shape[0])
+    if known is not None:
+        z[..., 0] += known / model.y_scale_
     return z if z.shape[-1] > 1 else z[..., 0]

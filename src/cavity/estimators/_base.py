@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from cavity.ep.adaptation import Adaptive, Group
-from cavity.ep.result import Result
+from cavity.ep.result import Result, Status
 from cavity.estimators._design import Data
 from cavity.estimators._joint import repeated, repeated_groups
 from cavity.estimators._parameters import Parameters
@@ -31,6 +31,17 @@ FloatArray = NDArray[np.float64]
 
 # Types of the entries of X that are kept as they are.
 _KINDS = (np.float64, np.float32)
+
+
+# What to do with the parameters that estimators have; other endings speak for themselves.
+_NARROWER = "or narrow the prior by prior_variance and intercept_prior_variance"
+_ADVICE = {
+    Status.MAX_ITER: f"not converged in the loops allowed: raise max_iter, {_NARROWER}",
+    Status.IMPROPER_CAVITY: (
+        "updates were refused in the last loop because a cavity or the posterior would be improper: scale the columns, "
+        f"{_NARROWER}; trace_ names the reasons"
+    ),
+}
 
 
 class ConditionalDeviationsWarning(UserWarning):
@@ -181,7 +192,8 @@ class LinearEP(ReadsRows):
                 )
                 warnings.warn(text, ConditionalDeviationsWarning, stacklevel=4)
             if not self.status_.is_success:
-                warnings.warn(f"EP ended with trouble: {self.status_.value}", ConvergenceWarning, stacklevel=4)
+                advice = _ADVICE.get(self.status_, self.status_.value)
+                warnings.warn(f"EP ended with trouble: {advice}", ConvergenceWarning, stacklevel=4)
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)

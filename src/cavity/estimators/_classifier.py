@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import column_or_1d
 
 from cavity.estimators._design import checked_offset, forgetting, with_intercept
@@ -87,8 +88,9 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         Loops done.
     log_evidence_ : float
         Estimate of the log evidence, summed over the posteriors.
-    prior_variance_ : float or ndarray
-        The prior variance, given or found; one per class if it was found for more than two.
+    prior_variance_ : float, ndarray or dict
+        The prior variance, given or found; one per class where every class has a posterior of its own; a dict of names
+        and variances where there are columns of categories or ``prior_groups``.
     plan_ : Plan
         Which form of posterior was chosen, and why; ``print(model.plan_)``.
     trace_ : Trace or tuple of Trace
@@ -217,11 +219,12 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
             Positive means ``classes_[1]``, or the class of the column.
         """
         X = self._checked_for_prediction(X)
+        self._refuse_offset(offset)
         mean, variance = self._latent(X, offset)
         if return_std:
             return by_row(mean), by_row(np.sqrt(variance))
         if self._is_joint:
-            p = np.clip(self._class_probabilities(X), 1e-300, None)
+            p = np.clip(self._class_probabilities(X, offset), 1e-300, None)
             return np.log(p) - np.log(np.maximum(1.0 - p, 1e-300))
         return by_row(self._over_predictors(log_odds, mean, variance))
 
@@ -229,7 +232,7 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         """Label of the highest probability."""
         X = self._checked_for_prediction(X)
         if self._is_joint:
-            return self.classes_[np.argmax(self._class_probabilities(X), axis=1)]
+            return self.classes_[np.argmax(self._class_probabilities(X, offset), axis=1)]
         mean, variance = self._latent(X, offset)
         if len(mean) > 1:
             return self.classes_[np.argmax(self._over_predictors(log_odds, mean, variance), axis=0)]
@@ -253,7 +256,7 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         """
         X = self._checked_for_prediction(X)
         if self._is_joint:
-            return self._class_probabilities(X)
+            return self._class_probabilities(X, offset)
         return normalised(self._over_predictors(positive_probability, *self._latent(X, offset)))
 
     def predict_log_proba(self, X: Any, offset: ArrayLike | None = None) -> FloatArray:
@@ -274,6 +277,7 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         X = self._checked_for_prediction(X)
         coef, intercept = self.sample_coef(n, random_state, return_intercept=True)
         coef, intercept = coef.reshape(n, -1, self._width), intercept.reshape(n, -1)
+        self._refuse_offset(offset)
         known, draws = checked_offset(offset, X.shape[0]), []
         for c, b in zip(coef, intercept, strict=True):
             z = (np.asarray(X @ c.T, dtype=np.float64) + b).T + (0.0 if known is None else known)
@@ -283,8 +287,15 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
             draws.append(normalised(self._over_predictors(positive_probability, z, np.zeros_like(z))))
         return np.array(draws)
 
-    def _class_probabilities(self, X: Any) -> FloatArray:
+    def score(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, offset: ArrayLike | None = None
+    ) -> float:
+        """Share of rows whose label is predicted; arguments as in `fit`."""
+        return float(accuracy_score(y, self.predict(X, offset), sample_weight=sample_weight))
+
+    def _class_probabilities(self, X: Any, offset: Any) -> FloatArray:
         """Probabilities of all classes, integrated over the joint posterior."""
+        self._refuse_offset(offset)
         rows = with_intercept(X.astype(np.float64, copy=False)) if self._intercept else X.astype(np.float64, copy=False)
         whole: Any = self._whole_posteriors()[0]
         count = self.classes_.size

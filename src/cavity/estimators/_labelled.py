@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.utils import compute_class_weight
 
 from cavity import losses
 from cavity._checks import as_float, shown
+from cavity.ep.result import Result
 from cavity.estimators._design import Data, checked_offset, rows_of_weight
 from cavity.estimators._joint import turned
 from cavity.estimators._labels import (
@@ -21,6 +23,7 @@ from cavity.estimators._labels import (
     ranks_of_classes,
     signs_of,
 )
+from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan, plan_joint
 from cavity.estimators._streaming import StreamingEP
 from cavity.estimators._totals import Totals
@@ -54,12 +57,15 @@ class LabelledRows(StreamingEP):
         else:
             codes = codes_of(y, classes, X.shape[0])
         known = checked_offset(offset, X.shape[0])
-        if known is not None and self.classes_.size > 2:
-            raise ValueError(f"offset is for two classes, whose log odds it is part of; there are {self.classes_.size}")
+        self._refuse_offset(known)
         labels = codes if known is None else np.stack([codes, known])
         X, labels, weights = rows_of_weight(X, labels, sample_weight, self._class_weights(codes))
         codes, known = (labels, None) if known is None else (labels[0], labels[1])
         return Data(X, signs_of(codes, self.classes_.size), weights, known), Totals.of(X, weights)
+
+    def _refuse_offset(self, offset: Any) -> None:
+        if offset is not None and self.classes_.size > 2:
+            raise ValueError(f"offset is for two classes, whose log odds it is part of; there are {self.classes_.size}")
 
     def _joint(self, rows: int, columns: int, covariance: str, stream: bool) -> tuple[Any, Plan] | None:
         """Softmax over more than two classes, where that is not too wide."""
@@ -68,6 +74,15 @@ class LabelledRows(StreamingEP):
             return None
         plan = plan_joint(rows, columns, self.classes_.size - 1, covariance, stream)
         return None if plan is None else (Softmax(int(self.classes_.size)), plan)
+
+    def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], data: Data, totals: Totals) -> None:
+        super()._keep(_of_each(plan, len(outcomes)), intercept, outcomes, data, totals)
+
+    def _prepare_stream(self, p: Parameters, data: Data, totals: Totals, forget: float) -> None:
+        first = not self.__sklearn_is_fitted__()
+        super()._prepare_stream(p, data, totals, forget)
+        if first:
+            self.plan_ = _of_each(self.plan_, len(self._knowledge))
 
     def _joint_targets(self, data: Data, first: bool) -> FloatArray:
         """Numbers of the classes, counted in an order that does not depend on the names of the classes.
@@ -128,3 +143,10 @@ class LabelledRows(StreamingEP):
             known: Any = other._known()[0]
             other._revise(_knowledge=(turned(known, rotation),))
         super()._absorb(one, other)
+
+
+def _of_each(plan: Plan, posteriors: int) -> Plan:
+    """Say so where every class has a posterior of its own."""
+    if posteriors == 1:
+        return plan
+    return replace(plan, reason=f"{plan.reason}; one posterior for each of {posteriors} classes against the rest")

@@ -49,8 +49,11 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
 
     # Unit and offset of the targets: posteriors are those of normalised ones.
     _units: Any = (1.0, 0.0)
-    # Names of the linear predictors where there are several.
+    # The same of further linear predictors, where they are not in these units.
+    _further_units: Any = ()
+    # Names of the linear predictors where there are several, and what they are predictors of.
     _groups: Any = None
+    _kind_of_groups = "class"
     # Whether there is but one linear predictor, so that attributes have no row per predictor.
     _is_single = False
 
@@ -217,9 +220,16 @@ def _public(model: Posteriors, values: FloatArray) -> Any:
     return float(values[0]) if values.ndim == 1 else values[0]
 
 
+def units_of(model: Posteriors) -> tuple[FloatArray, FloatArray]:
+    """Give the unit of every linear predictor, and what its intercept is moved by, as columns."""
+    each = np.array([model._units, *model._further_units])
+    return each[:, :1], each[:, 1:]
+
+
 def moments_of(model: Posteriors) -> tuple[FloatArray, FloatArray]:
     """Means and standard deviations of all coefficients, a linear predictor per row, the intercept last."""
-    posteriors, (unit, offset) = model.posterior_, model._units
+    posteriors = model.posterior_
+    unit, offset = units_of(model)
     means = unit * np.array([p.mean for p in posteriors])
     means[:, model._width :] += offset
     return means, unit * np.sqrt(np.array([p.variance for p in posteriors]))

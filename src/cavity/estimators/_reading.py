@@ -30,7 +30,15 @@ class ReadsRows(Mergeable):
             return self._encoded(X, **options)
         if sparse.issparse(X) and X.format == "csr":
             X = canonical(X)  # before anything in compiled code walks along its indices
-        checked = validate_data(self, X, accept_sparse="csr", dtype=_KINDS, order="C", **options)
+        try:
+            checked = validate_data(self, X, accept_sparse="csr", dtype=_KINDS, order="C", **options)
+        except ValueError as error:
+            if "could not convert string to float" not in str(error):
+                raise
+            raise ValueError(
+                f"X holds strings ({error}): pass a pandas DataFrame, whose columns of strings are categories, or "
+                "encode them"
+            ) from error
         rows, *y = checked if isinstance(checked, tuple) else (checked,)
         entries = rows.data if sparse.issparse(rows) else rows
         if entries.size and max(float(np.max(entries)), -float(np.min(entries))) > LARGEST_NUMBER:

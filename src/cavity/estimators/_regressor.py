@@ -241,7 +241,9 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         bare = isinstance(loss, losses.Quantile)
         return center, unit * (np.sqrt(variance) if bare else predictive_std(loss, mean, variance))
 
-    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    def score(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, offset: ArrayLike | None = None
+    ) -> float:
         """Give the share of the loss of a constant prediction that the predictions save: one at best, zero for none.
 
         With the loss that the model is for, as scikit-learn measures it: R² for squared and Huber losses and those of
@@ -250,15 +252,15 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
 
         Parameters
         ----------
-        X, y, sample_weight
-            Rows, targets and weights.
+        X, y, sample_weight, offset
+            As in `fit`.
 
         Returns
         -------
         float
             The score of `predict`.
         """
-        return score_of(self._loss, y, self.predict(X), sample_weight)
+        return score_of(self._loss, y, self.predict(X, offset=offset), sample_weight)
 
     @property
     def log_evidence_(self) -> float:
@@ -276,6 +278,8 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
     def _make_loss(self) -> Loss:
         flag("normalize_y", self.normalize_y)
         loss: Any = self.loss
+        if self._is_linear and not (isinstance(loss, str) and loss in ("squared", "normal")):
+            raise ValueError(f"scale='linear' is for loss='normal', got loss={shown(loss)}")
         if not isinstance(loss, str):
             if isinstance(loss, type) or getattr(loss, "targets", None) not in _KINDS:
                 raise ValueError(f"loss must be made for real or positive targets or counts, got {loss!r}")
@@ -284,9 +288,7 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         names = ("squared", "normal", "absolute", "huber", "quantile", "poisson", "negative_binomial", "gamma")
         if one_of("loss", loss, names) == "poisson":
             return losses.Poisson()
-        if isinstance(self.scale, str) and self.scale == "linear":
-            if loss not in ("squared", "normal"):
-                raise ValueError(f"scale='linear' is for loss='normal', got loss={loss!r}")
+        if self._is_linear:
             return losses.Squared()
         unit = self.__dict__.get("y_scale_", 1.0) if self._kind == "reals" else 1.0
         scale = 1.0 if self._finds_scale else moderate_number("scale", self.scale) / unit

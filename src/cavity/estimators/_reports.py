@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cavity._checks import number_between
 from cavity.estimators._categories import names_of
 from cavity.estimators._parameters import Parameters
-from cavity.estimators._posteriors import Posteriors, moments_of
+from cavity.estimators._posteriors import Posteriors, moments_of, units_of
 from cavity.estimators._table import coefficient_table, combinations
 from cavity.losses import offers
 
@@ -26,7 +26,8 @@ class Reports(Posteriors):
 
         For the logistic loss and losses of counts and positive targets also the exponential of mean and interval: the
         ratio of odds, or of means, of a step of one in a feature. Where groups of features have prior variances of
-        their own, these follow, with standard errors.
+        their own, these follow, with standard errors, in squared units of the coefficients. Several linear predictors
+        are told apart by a first index: classes of a softmax, or ``"mean"`` and ``"log scale"``.
 
         Returns
         -------
@@ -34,7 +35,8 @@ class Reports(Posteriors):
             A DataFrame where pandas is installed, text otherwise.
         """
         level = number_between("level", level, 0.0, 1.0, "()")
-        return coefficient_table(*_named_coefficients(self), level, _is_log(self), _components(self))
+        found, components = _named_coefficients(self), _components(self)
+        return coefficient_table(*found, level, _is_log(self), components, self._kind_of_groups)
 
     def contrast(self, *weights: Any, level: float = 0.95) -> Any:
         """Table of linear combinations of coefficients, from their joint posterior.
@@ -50,7 +52,7 @@ class Reports(Posteriors):
         Returns
         -------
         pandas.DataFrame or str
-            As of `summary`, one combination per row, for every class if there are more than two.
+            As of `summary`, one combination per row, for every linear predictor if there are several.
         """
         level = number_between("level", level, 0.0, 1.0, "()")
         posteriors = self.posterior_  # not fitted: raised here
@@ -58,9 +60,11 @@ class Reports(Posteriors):
         labels, rows = combinations(weights, names)
         means = rows @ np.roll(moments_of(self)[0], shift, axis=1).T
         rows = np.roll(rows, -shift, axis=1)
-        stds = self._units[0] * np.sqrt([posterior.predictor_variance(rows) for posterior in posteriors])
+        stds = units_of(self)[0] * np.sqrt([posterior.predictor_variance(rows) for posterior in posteriors])
         places = labels if self._groups is None else [(group, label) for group in self._groups for label in labels]
-        return coefficient_table(places, means.T.ravel(), np.ravel(stds), level, _is_log(self))
+        return coefficient_table(
+            places, means.T.ravel(), np.ravel(stds), level, _is_log(self), kind=self._kind_of_groups
+        )
 
     def to_arviz(
         self, X: Any = None, y: Any = None, n: int = 1000, random_state: Any = None, offset: Any = None
@@ -99,7 +103,7 @@ class Reports(Posteriors):
         """Plot how much every loop of `fit` changed the posterior. Needs matplotlib. Returns the axes."""
         self._known()
         traces = self.trace_ if isinstance(self.trace_, tuple) else (self.trace_,)
-        return _plots().plot_trace(traces, self._groups, self.tol, ax=ax)
+        return _plots().plot_trace(traces, self._groups if len(traces) > 1 else None, self.tol, ax=ax)
 
 
 def _named_coefficients(model: Reports) -> tuple[list[Any], FloatArray, FloatArray]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cavity.ep.adaptation import Group
 from cavity.estimators._design import checked_offset, with_intercept
-from cavity.estimators._joint import joint_predictors
+from cavity.estimators._joint import joint_predictors, mixing
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan, plan_joint
 from cavity.estimators._targets import NormalisedTargets
@@ -28,6 +28,7 @@ class LinearSpread(NormalisedTargets):
     """Base of the regressor, with coefficients of the log standard deviation where these are asked for."""
 
     scale: Any
+    _kind_of_groups = "predictor"
 
     @property
     def scale_coef_(self) -> FloatArray:
@@ -44,6 +45,25 @@ class LinearSpread(NormalisedTargets):
         """Posterior mean of the intercept of the log standard deviation, in units of y."""
         return float(np.sum(self._spread_part().mean[self._width :]) + np.log(self.y_scale_))
 
+    @property
+    def _groups(self) -> list[str] | None:
+        if not self._is_joint:
+            return None
+        if self._is_linear:
+            return ["mean", "log scale"]
+        return [f"predictor {k}" for k in range(mixing(self._loss).shape[0])]
+
+    @property
+    def _further_units(self) -> list[tuple[float, float]]:
+        """Predictors but the first are as the loss sees them; a log standard deviation is given in units of y."""
+        moved = float(np.log(self.y_scale_)) if self._is_linear else 0.0
+        return [(1.0, moved)] * (mixing(self._loss).shape[0] - 1) if self._is_joint else []
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether the log standard deviation is to be linear."""
+        return isinstance(self.scale, str) and self.scale == "linear"
+
     def _spread_part(self) -> Any:
         if not self._is_spread:
             raise AttributeError("only a model with scale='linear' has coefficients of the scale")
@@ -55,7 +75,7 @@ class LinearSpread(NormalisedTargets):
 
     def _joint(self, rows: int, columns: int, covariance: str, stream: bool) -> tuple[Any, Plan] | None:
         own = getattr(self._make_loss(), "predictors", None)
-        if own is None and not (isinstance(self.scale, str) and self.scale == "linear"):
+        if own is None and not self._is_linear:
             return None
         plan = plan_joint(rows, columns, own or 2, covariance, stream)
         if plan is None:
@@ -68,7 +88,7 @@ class LinearSpread(NormalisedTargets):
     def _prior_and_groups(
         self, p: Parameters, typical: float, predictors: int, units: tuple[float, float] = (1.0, 0.0)
     ) -> tuple[FactorialGaussian, tuple[Group, ...]]:
-        if predictors == 1 or not (isinstance(self.scale, str) and self.scale == "linear"):
+        if predictors == 1 or not self._is_linear:
             return super()._prior_and_groups(p, typical, predictors, units)
         prior, groups = super()._prior_and_groups(p, typical, 1, units)
         features, slopes = p.prior_mean.size, _LOG_SLOPES * typical / units[0] ** 2

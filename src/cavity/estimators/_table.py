@@ -23,11 +23,13 @@ def coefficient_table(
     level: float,
     is_log: bool,
     components: Sequence[tuple[str, float, float]] = (),
+    kind: str = "class",
 ) -> Any:
     """Mean, standard deviation, interval and probability to be positive, one coefficient per row.
 
     ``is_log`` adds the exponential of mean and interval: of log odds an odds ratio, of a log mean a ratio of means.
-    Variance components, each a name, a value and its relative error, follow as further rows.
+    Variance components, each a name, a value and its relative error, follow as further rows. ``kind`` is what the first
+    of two labels stands for.
     """
     width = ndtri(0.5 + 0.5 * level) * std
     lower, upper = (f"{end} {100.0 * level:g}%" for end in ("lower", "upper"))
@@ -45,7 +47,7 @@ def coefficient_table(
     if find_spec("pandas") is not None:
         pandas = import_module("pandas")
         grouped = bool(labels) and isinstance(labels[0], tuple)
-        index = pandas.MultiIndex.from_tuples(labels, names=["class", "coefficient"]) if grouped else labels
+        index = pandas.MultiIndex.from_tuples(labels, names=[kind, "coefficient"]) if grouped else labels
         table = pandas.DataFrame(columns, index=index)
         if not grouped:
             table.index.name = "coefficient"
@@ -60,7 +62,7 @@ def combinations(given: Any, names: Sequence[str]) -> tuple[list[str], FloatArra
         if isinstance(one, Mapping):
             unknown = [name for name in one if str(name) not in names]
             if unknown:
-                raise ValueError(f"a contrast must name coefficients among {', '.join(names)}; got {unknown[0]!r}")
+                raise ValueError(f"a contrast must name coefficients among {_listed(names)}; got {unknown[0]!r}")
             row = np.zeros(len(names))
             for name, factor in one.items():
                 row[names.index(str(name))] += as_float(factor)
@@ -72,12 +74,17 @@ def combinations(given: Any, names: Sequence[str]) -> tuple[list[str], FloatArra
         if row.shape != (len(names),) or not np.all(np.isfinite(row)):
             raise ValueError(
                 f"a contrast must be a dict of names and finite factors, or {len(names)} finite numbers in the order "
-                f"{', '.join(names)}; got {shown(one)}"
+                f"{_listed(names)}; got {shown(one)}"
             )
         rows.append(row)
     if not rows:
         raise ValueError("contrast needs at least one linear combination, such as {'x0': 1, 'x1': -1}")
     return [_in_words(row, names) for row in rows], np.array(rows)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Name the first coefficients."""
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more, see summary()" if len(names) > 10 else "")
 
 
 def _in_words(row: FloatArray, names: Sequence[str]) -> str:
