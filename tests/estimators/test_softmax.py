@@ -190,3 +190,18 @@ def test_an_offset_is_for_two_classes():
     for method in (model.predict, model.predict_proba, model.decision_function, model.predict_proba_samples):
         with pytest.raises(ValueError, match="offset is for two classes"):
             method(X, offset=np.zeros(len(X)))
+
+
+def test_contrasts_between_classes_are_those_of_draws(fitted):
+    _, _, model = fitted
+    a, b = (str(label) for label in model.classes_[:2])
+    table = model.contrast({(a, "x0"): 1, (b, "x0"): -1}, {(a, "x1"): 2, (a, "intercept"): 1})
+    coef, intercept = model.sample_coef(40_000, random_state=0, return_intercept=True)
+    draws = np.stack([coef[:, 0, 0] - coef[:, 1, 0], 2.0 * coef[:, 0, 1] + intercept[:, 0]], axis=1)
+    np.testing.assert_allclose(table["mean"], draws.mean(axis=0), atol=6.0 * np.max(draws.std(axis=0)) / 200.0)
+    np.testing.assert_allclose(table["std"], draws.std(axis=0), rtol=0.03)
+    assert table.index[0] == f"{a} x0 - {b} x0"
+    with pytest.raises(ValueError, match="or pairs of a class among"):
+        model.contrast({(a, "nobody"): 1})
+    with pytest.raises(ValueError, match="cannot be mixed"):
+        model.contrast({"x0": 1}, {(a, "x0"): 1})

@@ -165,3 +165,18 @@ def test_a_loss_with_kinks_and_a_log_spread_finds_both_sets_of_coefficients():
     truth = np.array([0.0, 2.0, 0.0, 0.0, 0.0, 0.5])
     assert np.max(np.abs(found["mean"] - truth) / found["std"]) < 4.0
     assert found["std"].max() < 0.06
+
+
+def test_its_table_has_both_parts_in_units_of_y(model):
+    table = model.summary()
+    assert list(table.index.names) == ["predictor", "coefficient"]
+    np.testing.assert_allclose(table.loc["mean", "mean"].to_numpy()[1:], model.coef_)
+    np.testing.assert_allclose(table.loc["log scale", "mean"].to_numpy()[1:], model.scale_coef_)
+    assert table.loc[("log scale", "intercept"), "mean"] == pytest.approx(model.scale_intercept_)
+    assert table.loc[("mean", "intercept"), "mean"] == pytest.approx(model.intercept_)
+    row = model.contrast({("mean", "x0"): 1, ("mean", "x1"): -1}).iloc[0]
+    assert row["mean"] == pytest.approx(model.coef_[0] - model.coef_[1])
+    covariance = model.covariance_
+    assert row["std"] ** 2 == pytest.approx(covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1])
+    assert model.sample_coef(3).shape == (3, 3)
+    model.plot_coefficients()

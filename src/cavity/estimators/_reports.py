@@ -45,7 +45,8 @@ class Reports(Posteriors):
         ----------
         *weights
             Each a dict of coefficient names and factors, such as ``{"age": 1, "height": -1}`` for a difference, or an
-            array of one factor per coefficient in the order of `summary`, the intercept first.
+            array of one factor per coefficient in the order of `summary`, the intercept first. Where there are several
+            classes, pairs name coefficients of one of them: ``{("dog", "age"): 1, ("cat", "age"): -1}``.
         level
             Posterior probability of the intervals.
 
@@ -56,15 +57,26 @@ class Reports(Posteriors):
         """
         level = number_between("level", level, 0.0, 1.0, "()")
         posteriors = self.posterior_  # not fitted: raised here
-        names, shift = _names(self), int(self._intercept)
-        labels, rows = combinations(weights, names)
-        means = rows @ np.roll(moments_of(self)[0], shift, axis=1).T
-        rows = np.roll(rows, -shift, axis=1)
-        stds = units_of(self)[0] * np.sqrt([posterior.predictor_variance(rows) for posterior in posteriors])
-        places = labels if self._groups is None else [(group, label) for group in self._groups for label in labels]
-        return coefficient_table(
-            places, means.T.ravel(), np.ravel(stds), level, _is_log(self), kind=self._kind_of_groups
-        )
+        names, groups = _names(self), self._groups
+        labels, weighted = combinations(weights, names, groups)
+        rows = np.roll(np.array(weighted), -int(self._intercept), axis=-1)
+        means, units = moments_of(self)[0], units_of(self)[0]
+        if rows.ndim == 3:
+            found = np.einsum("rgc,gc->r", rows, means)
+            stds = np.sqrt(self._variance_between(units * rows))
+            return coefficient_table(labels, found, stds, level, _is_log(self))
+        stds = units * np.sqrt([posterior.predictor_variance(rows) for posterior in posteriors])
+        places = labels if groups is None else [(group, label) for group in groups for label in labels]
+        found = (means @ rows.T).ravel()
+        return coefficient_table(places, found, np.ravel(stds), level, _is_log(self), kind=self._kind_of_groups)
+
+    def _variance_between(self, rows: FloatArray) -> FloatArray:
+        """Variances of combinations ``(n, predictors, columns)`` of the coefficients of several predictors."""
+        if self._is_joint:
+            inner = np.einsum("gk,rgc->rkc", self._mixing(), rows)
+            return self._whole_posteriors()[0].predictor_variance(inner.reshape(len(rows), -1))
+        each = [q.predictor_variance(rows[:, g]) for g, q in enumerate(self.posterior_)]
+        return np.asarray(np.sum(each, axis=0))
 
     def to_arviz(
         self, X: Any = None, y: Any = None, n: int = 1000, random_state: Any = None, offset: Any = None

@@ -55,23 +55,24 @@ def coefficient_table(
     return as_text([" ".join(map(str, label)) if isinstance(label, tuple) else str(label) for label in labels], columns)
 
 
-def combinations(given: Any, names: Sequence[str]) -> tuple[list[str], FloatArray]:
-    """Read linear combinations, ``{name: factor}`` or arrays in the order of the names; label them in words."""
+def combinations(
+    given: Any, names: Sequence[str], groups: Sequence[str] | None = None
+) -> tuple[list[str], list[FloatArray]]:
+    """Read linear combinations, ``{name: factor}`` or arrays in the order of the names; label them in words.
+
+    Where there are groups, a combination may join them by keys ``(group, name)``: it is then an array of one row per
+    group.
+    """
     rows = []
     for one in given:
         if isinstance(one, Mapping):
-            unknown = [name for name in one if str(name) not in names]
-            if unknown:
-                raise ValueError(f"a contrast must name coefficients among {_listed(names)}; got {unknown[0]!r}")
-            row = np.zeros(len(names))
-            for name, factor in one.items():
-                row[names.index(str(name))] += as_float(factor)
+            row = _from_dict(one, names, groups)
         else:
             try:
                 row = np.asarray(one, dtype=np.float64)
             except (TypeError, ValueError):
                 row = np.empty(0)
-        if row.shape != (len(names),) or not np.all(np.isfinite(row)):
+        if row.shape[-1:] != (len(names),) or row.ndim > 2 or not np.all(np.isfinite(row)):
             raise ValueError(
                 f"a contrast must be a dict of names and finite factors, or {len(names)} finite numbers in the order "
                 f"{_listed(names)}; got {shown(one)}"
@@ -79,7 +80,24 @@ def combinations(given: Any, names: Sequence[str]) -> tuple[list[str], FloatArra
         rows.append(row)
     if not rows:
         raise ValueError("contrast needs at least one linear combination, such as {'x0': 1, 'x1': -1}")
-    return [_in_words(row, names) for row in rows], np.array(rows)
+    if len({row.ndim for row in rows}) > 1:
+        raise ValueError("contrasts within and between classes cannot be mixed in one table: ask for two")
+    long = [f"{group} {name}" for group in groups or () for name in names]
+    return [_in_words(row.ravel(), long if row.ndim == 2 else names) for row in rows], rows
+
+
+def _from_dict(given: Mapping[Any, Any], names: Sequence[str], groups: Sequence[str] | None) -> FloatArray:
+    between = groups is not None and any(isinstance(key, tuple) for key in given)
+    row = np.zeros((len(groups or ()), len(names))) if between else np.zeros(len(names))
+    for key, factor in given.items():
+        fits = isinstance(key, tuple) and len(key) == 2 and str(key[0]) in (groups or ())
+        name = str(key[1]) if between and fits else str(key)
+        if name not in names or between != fits:
+            pairs = f", or pairs of a class among {', '.join(groups)} and such a name" if groups else ""
+            raise ValueError(f"a contrast must name coefficients among {_listed(names)}{pairs}; got {key!r}")
+        place = names.index(name)
+        row[(list(groups or ()).index(str(key[0])), place) if between else place] += as_float(factor)
+    return row
 
 
 def _listed(names: Sequence[str]) -> str:
