@@ -20,6 +20,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
@@ -35,7 +36,18 @@ SIZES = (0.0, 1e-300, 1e-30, 1e-8, 1.0, 1.0, 1.0, 1.0, 1e3, 1e8, 1e30, 1e99, 1e1
 CALM, CALM_SIZES = 0.6, (1e-6, 0.1, 1.0, 1.0, 1.0, 10.0, 1e3, 1e6)
 ODD = (None, "x", "auto", True, 0, -1, 2.5, np.nan, np.inf, 1e308, 1e-308, [], [1.0, 2.0], {}, object(), 10**30)
 CLASSIFIER_LOSSES = ("logistic", "logistic", "hinge", "quasi01")
-REGRESSOR_LOSSES = ("squared", "squared", "huber", "absolute", "quantile", "poisson")
+REGRESSOR_LOSSES = (
+    "squared",
+    "squared",
+    "huber",
+    "absolute",
+    "quantile",
+    "poisson",
+    "normal",
+    "normal",
+    "gamma",
+    "negative_binomial",
+)
 
 
 class Alarm(Exception):  # noqa: N818
@@ -118,10 +130,13 @@ def spoilt_csr(rng: Any, X: Any) -> Any:
     return rows
 
 
-def calm_targets(rng: Any, n: int, classify: bool, counts: bool) -> Any:
+def calm_targets(rng: Any, n: int, classify: bool, loss: Any) -> Any:
     """Labels of all classes, or numbers."""
     if classify:
         return np.arange(n) % one_of(rng, 2, 2, 2, 3, 6)
+    if loss == "gamma":
+        return rng.gamma(2.0, size=n) * one_of(rng, *CALM_SIZES)
+    counts = loss in ("poisson", "negative_binomial")
     y = rng.poisson(one_of(rng, 0.3, 2.0, 50.0), size=n).astype(float)
     return y if counts else rng.normal(size=n) * one_of(rng, *CALM_SIZES) + one_of(rng, 0.0, 0.0, 1e3, -1e6)
 
@@ -187,6 +202,12 @@ def draw_parameters(rng: Any, classify: bool, d: int, calm: bool) -> dict[str, A
         given["max_iter"] = 10
     if rng.random() < 0.5:
         given["prior_variance"] = one_of(rng, 1.0, 25.0, 1e-6, 1e6, np.full(d, 2.0))
+    elif rng.random() < 0.15:
+        given["prior_groups"] = one_of(
+            rng, np.arange(d) % 2, {"first": [0]}, {"first": [0], "last": [d - 1]}, "categories"
+        )
+    if given["loss"] == "normal":
+        given["scale"] = one_of(rng, "linear", "linear", "auto")
     return given if calm else spoilt_parameters(rng, given, classify, d)
 
 
@@ -218,8 +239,11 @@ def spoilt_parameters(rng: Any, given: dict[str, Any], classify: bool, d: int) -
 
 def check(model: Any, X: Any) -> None:
     """Look at all numbers of a fitted model."""
+    found = model.prior_variance_
     numbers = {
-        name: np.asarray(getattr(model, name))
+        name: np.asarray(
+            list(found.values()) if name == "prior_variance_" and isinstance(found, dict) else getattr(model, name)
+        )
         for name in ("coef_", "coef_std_", "intercept_", "intercept_std_", "prior_variance_", "log_evidence_")
     }
     for name, value in numbers.items():
@@ -232,11 +256,12 @@ def check(model: Any, X: Any) -> None:
         if not np.all((chances >= 0.0) & (chances <= 1.0)) or not np.allclose(chances.sum(axis=1), 1.0):
             raise AssertionError("probabilities are none")
         model.predict(X)
-    elif model._loss.targets == "counts":
+    elif model._loss.targets != "reals":
         model.predict(X, return_std=True)
     else:
         for value in (*model.predict(X, return_std=True), model.predict(X, quantile=[0.1, 0.9])):
-            if not np.all(np.isfinite(value)):
+            # A spread that is linear in the features may be too large for numbers, and is infinite then.
+            if np.any(np.isnan(value)) if model.scale == "linear" else not np.all(np.isfinite(value)):
                 raise AssertionError(f"a prediction is not finite, status {model.status_.name}")
     model._check_state()
     model.sample_coef(2, random_state=0)
@@ -268,6 +293,27 @@ def call(model: Any, change: Any, X: Any) -> str:
     return str(model.status_.name)
 
 
+def draw_offset(rng: Any, n: int, calm: bool) -> Any:
+    """Known parts of the predictors, mostly none."""
+    if rng.random() < 0.85:
+        return None
+    return (
+        rng.normal(size=n)
+        if calm
+        else one_of(rng, rng.normal(size=n), np.full(n, 1e90), np.full(n, np.nan), [1.0], "x")
+    )
+
+
+def as_table(rng: Any, X: Any) -> Any:
+    """Rows with names, and a column of categories; sometimes one that has missing levels or odd ones."""
+    table = pd.DataFrame(X, columns=[f"a_{j}" for j in range(X.shape[1])])
+    levels: Any = rng.choice(["x", "y", "z"], size=len(X)).astype(object)
+    if rng.random() < 0.1:
+        levels[0] = one_of(rng, None, 1.0, (1, 2), float("nan"))
+    table["shop"] = pd.Categorical(levels) if rng.random() < 0.5 and levels[0] in ("x", "y", "z") else levels
+    return table
+
+
 def run_case(seed: int) -> list[str]:
     """Run one case; return how its calls ended."""
     rng = np.random.default_rng(seed)
@@ -276,13 +322,20 @@ def run_case(seed: int) -> list[str]:
     n = max(n, 6) if calm else n
     model = (EPClassifier if classify else EPRegressor)(**draw_parameters(rng, classify, d, calm))
     X = draw_rows(rng, n, d, calm)
-    plain = rng.normal(size=(5, d))
-    endings = []
+    plain: Any = rng.normal(size=(5, d))
+    tabular, endings = bool(rng.random() < 0.1), []
+    if tabular:
+        plain = pd.DataFrame(plain, columns=[f"a_{j}" for j in range(d)]).assign(shop=list("xyzxw"))
     for _ in range(int(rng.integers(1, 4))):
-        rows, weights = stored(rng, X, calm), draw_weights(rng, n, calm)
-        y = calm_targets(rng, n, classify, model.loss == "poisson") if calm else draw_targets(rng, n, classify)
+        rows, weights = as_table(rng, X) if tabular else stored(rng, X, calm), draw_weights(rng, n, calm)
+        offset = draw_offset(rng, n, calm)
+        y = calm_targets(rng, n, classify, model.loss) if calm else draw_targets(rng, n, classify)
         if rng.random() < 0.5:
-            endings.append(call(model, lambda m, r=rows, t=y, w=weights: m.fit(r, t, sample_weight=w), plain))
+
+            def fit(m: Any, r: Any = rows, t: Any = y, w: Any = weights, o: Any = offset) -> None:
+                m.fit(r, t, sample_weight=w, offset=o)
+
+            endings.append(call(model, fit, plain))
             continue
         classes = np.unique(y.astype(str)) if np.asarray(y).dtype.kind in "OU" else np.unique(y)
         part = slice(0, one_of(rng, 1, 1, 10, n))
@@ -294,6 +347,10 @@ def run_case(seed: int) -> list[str]:
                 continue
             weights = None if weights is None else weights[part]
         options: dict[str, Any] = {"forget": one_of(rng, 0.0, 0.0, 0.3, 0.999, *(() if calm else (1.0, "x", np.nan)))}
+        if rng.random() < 0.2:
+            options = {"halflife": one_of(rng, 1.0, 100.0, *(() if calm else (1e-9, 1e300, 0.0, "x")))}
+        if offset is not None and isinstance(offset, np.ndarray):
+            options["offset"] = offset[: np.shape(rows)[0]]
         if classify:
             options["classes"] = classes
         endings.append(

@@ -65,7 +65,7 @@ def take_into(
     # The integral of the posterior before times the site without its scale, from its height at the mean before.
     site = (shift - 0.5 * precision * m) * m + 0.5 * gain * gain * grown * v - 0.5 * math.log(grown)
     total = DenseKnowledge(
-        known.information + (precision * x)[:, None] * x, known.shift + shift * x, known.log_scale + log_mass - site
+        known.information + precision * (x[:, None] * x), known.shift + shift * x, known.log_scale + log_mass - site
     )
     along = posterior.root @ u
     mean = posterior.mean + gain * along
