@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import sparse
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -49,6 +50,17 @@ def data() -> tuple[Any, Any]:
     return X, np.where(X[:, 0] + 0.3 * rng.normal(size=60) > 0.0, 1, 0)
 
 
+def table() -> Any:
+    """Give the rows with a column of categories."""
+    X, y = data()
+    return pd.DataFrame(X).assign(shop=np.where(y > 0, "a", "b")).rename(columns=str)
+
+
+def rows_for(model: Any) -> Any:
+    """Give the rows as the model takes them."""
+    return table() if "categories_" in vars(model) else data()[0]
+
+
 def build_models() -> list[Any]:
     """Models of the kinds that hold different things."""
     X, y = data()
@@ -59,6 +71,8 @@ def build_models() -> list[Any]:
         cavity.EPClassifier(random_state=0).fit(X, labels),
         cavity.EPRegressor(random_state=0).fit(X, X[:, 0] + 0.1 * y),
         make_pipeline(StandardScaler(), cavity.EPRegressor(random_state=0)).fit(X, X[:, 0] + 0.1 * y),
+        cavity.EPRegressor(loss="normal", scale="linear").fit(X, X[:, 0] + 0.1 * y),
+        cavity.EPRegressor().fit(table(), X[:, 0]),
     ]
 
 
@@ -218,7 +232,7 @@ def forge(
 
 def traits(model: Any) -> list[Any]:
     """What distinguishes one model from another."""
-    X, _ = data()
+    X = rows_for(model)
     found = [repr(model.get_params()), model.predict(X).tolist()]
     return [*found, model.predict_proba(X).tolist()] if hasattr(model, "predict_proba") else found
 
@@ -232,12 +246,12 @@ def ours(model: Any) -> list[Any]:
 
 def use(model: Any) -> None:
     """Predict with an estimator and let it take in rows; results must be finite."""
-    X, y = data()
+    (numbers, y), X = data(), rows_for(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = [model.predict_proba(X)] if hasattr(model, "predict_proba") else [model.predict(X)]
         if hasattr(model, "partial_fit"):
-            targets = model.classes_[y % len(model.classes_)] if hasattr(model, "classes_") else X[:, 0]
+            targets = model.classes_[y % len(model.classes_)] if hasattr(model, "classes_") else numbers[:, 0]
             model.partial_fit(X, targets)
             results.append(model.coef_)
     if not all(np.all(np.isfinite(result)) for result in results):
