@@ -81,7 +81,10 @@ def _coded(column: Any, name: Any) -> tuple[NDArray[Any], list[Any]]:
     """Number of every row's level, and the levels: Python looks at each level once, not at each row."""
     if bool(column.isna().any()):
         raise ValueError(f"column {name!r} has missing values: give them a level of their own, such as 'missing'")
-    codes, each = (column.cat.codes, column.cat.categories) if hasattr(column, "cat") else column.factorize()
+    try:
+        codes, each = (column.cat.codes, column.cat.categories) if hasattr(column, "cat") else column.factorize()
+    except TypeError:  # a level without a hash, such as a list
+        raise ValueError(f"column {name!r} must hold strings, numbers or categories of these") from None
     return np.asarray(codes), [_plain(level, name) for level in each]
 
 
