@@ -63,7 +63,7 @@ def encode(X: Any, levels: Levels, unseen: bool) -> Any:
 
 
 def _codes(column: Any, name: str, known: list[Any], unseen: bool) -> NDArray[np.intp]:
-    """Number of every row's level among the known ones, or their count where it is none of them."""
+    """Give the number of every row's level among the known ones, or their count where it is none of them."""
     codes, given = _coded(column, name)
     places = {level: j for j, level in enumerate(known)}
     each = np.array([places.get(level, len(known)) for level in given], dtype=np.intp)
@@ -78,7 +78,7 @@ def _codes(column: Any, name: str, known: list[Any], unseen: bool) -> NDArray[np
 
 
 def _coded(column: Any, name: Any) -> tuple[NDArray[Any], list[Any]]:
-    """Number of every row's level, and the levels: Python looks at each level once, not at each row."""
+    """Give the number of every row's level, and the levels: Python looks at each level once, not at each row."""
     if bool(column.isna().any()):
         raise ValueError(f"column {name!r} has missing values: give them a level of their own, such as 'missing'")
     try:
