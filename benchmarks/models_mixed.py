@@ -65,7 +65,7 @@ def crossed(shape: tuple[int, int, int], count: int) -> tuple[list[Row], list[tu
     for name in outcomes[0].variances:
         ratios = np.array([o.variances[name] / o.mean_squares[name] for o in outcomes])
         found = f"{np.min(ratios):.3f} to {np.max(ratios):.3f}, mean {np.mean(ratios):.3f}, {count} data sets; "
-        found += f"deviation {np.std(ratios):.3f}, of which sampling explains at least {outcomes[0].scatter[name]:.3f}"
+        found += f"deviation {np.std(ratios):.3f}, sampling alone gives at least {outcomes[0].scatter[name]:.3f}"
         met = bool(np.max(np.abs(ratios - 1.0)) <= SHARE)
         bar = f"within {100.0 * SHARE:g} % of the effects' mean square"
         rows.append(Row(f"{title}: variance of the {name} factor", found, bar, met))
