@@ -19,6 +19,7 @@ from benchmarks import (  # noqa: E402
     coverage,
     first_use,
     minimize,
+    models,
     peers,
     posterior,
     prior,
@@ -33,7 +34,7 @@ from reference.machine import processor  # noqa: E402
 # Parts that give bars and the tables behind them.
 MEASURED = {
     part.__name__.rpartition(".")[2]: part.measure
-    for part in (posterior, coverage, calibration, prior, blocks, streams, sparse, minimize, recentred)
+    for part in (posterior, coverage, calibration, prior, blocks, streams, sparse, minimize, recentred, models)
 }
 PARTS = ("speed", "first_use", "peers", *MEASURED)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from scipy.special import expit
@@ -38,6 +39,16 @@ class Summary:
     effective: FloatArray
 
 
+class Density(Protocol):
+    """Minus a log density up to a constant, and its gradient, at points ``(chains, dim)``."""
+
+    def value(self, theta: FloatArray) -> FloatArray:
+        """One number per point."""
+
+    def gradient(self, theta: FloatArray) -> FloatArray:
+        """One row per point."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Target:
     """Prior of mean zero times the losses of all rows; the constant column is one of X."""
@@ -60,8 +71,13 @@ class Target:
         return np.sum(costs, axis=0) + 0.5 * np.sum(theta**2 / self.prior_variance, axis=1)
 
 
-def sample(target: Target, mean: FloatArray, covariance: FloatArray, draws: float, seed: int = 0) -> Summary:
+def sample(target: Density, mean: FloatArray, covariance: FloatArray, draws: float, seed: int = 0) -> Summary:
     """Draw until every coefficient, and its square, has so many effective draws."""
+    return summary(draw(target, mean, covariance, draws, seed))
+
+
+def draw(target: Density, mean: FloatArray, covariance: FloatArray, count: float, seed: int = 0) -> FloatArray:
+    """Draws ``(draws, chains, dim)``, so many that every coefficient, and its square, has ``count`` effective ones."""
     rng, C = np.random.default_rng(seed), np.linalg.cholesky(covariance)
 
     def value(psi: FloatArray) -> FloatArray:
@@ -77,13 +93,17 @@ def sample(target: Target, mean: FloatArray, covariance: FloatArray, draws: floa
     kept = np.empty((0, CHAINS, mean.size))
     while len(kept) < _MOST:
         kept = np.concatenate([kept, make(_ROUND)])
-        effective = _effective(kept, C)
-        if np.min(effective) >= draws:
+        if np.min(_effective(kept @ C.T)) >= count:
             break
-    values = kept @ C.T
-    apart = values - np.mean(values, axis=(0, 1))
+    return mean + kept @ C.T
+
+
+def summary(values: FloatArray) -> Summary:
+    """Moments of draws ``(draws, chains, dim)``."""
+    mean = np.mean(values, axis=(0, 1))
+    apart = values - mean
     std = np.sqrt(np.mean(apart**2, axis=(0, 1)))
-    return Summary(mean + np.mean(values, axis=(0, 1)), std, np.mean(apart**3, axis=(0, 1)) / std**3, effective)
+    return Summary(mean, std, np.mean(apart**3, axis=(0, 1)) / std**3, _effective(values))
 
 
 class _Slices:
@@ -144,9 +164,8 @@ class _Chains:
         return self.points
 
 
-def _effective(psi: FloatArray, C: FloatArray) -> FloatArray:
+def _effective(values: FloatArray) -> FloatArray:
     """Effective draws of every coefficient: the fewer of those of its values and of its squared deviations."""
-    values = psi @ C.T
     apart = values - np.mean(values, axis=(0, 1))
     sizes = np.minimum(effective_sizes(apart), effective_sizes(apart**2))
     return np.minimum(sizes, values.shape[0] * values.shape[1])  # opposite deviations do not count twice

@@ -11,6 +11,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 import cavity
 from cavity import EPClassifier, EPRegressor
+from cavity.estimators._categories import encode, levels_of
 
 
 def shops(n=3000, shops=30, products=50, seed=0):
@@ -193,6 +194,39 @@ def test_bad_tables_are_refused_in_words(sold):
         EPClassifier().fit(table.to_numpy(), y)
     with pytest.raises(ValueError, match="shop=s14 and 75 more, see summary"):
         model.contrast({"shop": 1})
+    with pytest.raises(ValueError, match="must hold strings, numbers"):
+        EPClassifier().fit(table.assign(shop=["a", ["a"]] * (len(table) // 2)), y)
+
+
+def test_columns_that_have_numbers_for_names():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({0: rng.normal(size=40), 1: ["a", "b"] * 20})
+    model = EPClassifier().fit(table, rng.integers(2, size=40))
+    assert model.predict(table).shape == (40,)
+    with pytest.raises(ValueError, match="must be a DataFrame with the columns"):
+        model.predict(np.zeros((2, 2)))
+
+
+def test_columns_are_those_of_an_encoder_whatever_the_type_of_the_levels():
+    words, n = ["b", "a", "c", "a", "b", "c"], 6
+    numbers = np.array([0.0, 1.5, 0.0, -2.0, 0.0, 3.0])
+    whole = {"b": 2, "a": 1, "c": 3}
+    kinds = {
+        "strings": (words, ["a", "b", "c"]),
+        "objects": (np.array(words, dtype=object), ["a", "b", "c"]),
+        "numbers among objects": (np.array([whole[w] for w in words], dtype=object), [1, 2, 3]),
+        "categories with one that does not occur": (pd.Categorical(words, ["c", "x", "a", "b"]), ["c", "x", "a", "b"]),
+    }
+    for column, known in kinds.values():
+        table = pd.DataFrame({"u": column, "x": numbers})
+        levels = levels_of(table)
+        assert levels == {"u": known}
+        expected = np.zeros((n, len(known) + 2))
+        expected[:, 0] = numbers
+        expected[np.arange(n), [1 + known.index(level) for level in column]] = 1.0
+        found = encode(table, levels, unseen=False)
+        np.testing.assert_array_equal(found.toarray(), expected)
+        assert np.all(found.data != 0.0)
 
 
 # Offsets.

@@ -28,10 +28,9 @@ def levels_of(X: Any) -> Levels:
         column = X.iloc[:, place]
         if _is_number(column.dtype):
             continue
-        _refuse_missing(column, name)
-        categories = getattr(getattr(column, "cat", None), "categories", None)
-        each = sorted(set(column), key=lambda level: (str(type(level)), level)) if categories is None else categories
-        levels = [_plain(level, name) for level in each]
+        levels = _coded(column, name)[1]
+        if not hasattr(column, "cat"):
+            levels = sorted(levels, key=lambda level: (str(type(level)), level))
         if not levels:
             raise ValueError(f"column {name!r} has no levels: it needs at least one row or one category")
         found[str(name)] = levels
@@ -44,22 +43,49 @@ def encode(X: Any, levels: Levels, unseen: bool) -> Any:
     Where ``unseen`` is False a level that is not known is an error.
     """
     numbers = [name for name in X.columns if str(name) not in levels]
-    parts = [sparse.csr_array(check_array(X[numbers], dtype=np.float64))] if numbers else []
-    n = X.shape[0]
-    for name, known in levels.items():
-        column = X[next(c for c in X.columns if str(c) == name)]
-        _refuse_missing(column, name)
-        places = {level: j for j, level in enumerate(known)}
-        codes = np.array([places.get(_plain(level, name), len(known)) for level in column], dtype=np.int64)
-        if not unseen and np.any(codes == len(known)):
-            new = sorted({shown(level) for level, code in zip(column, codes, strict=True) if code == len(known)})
-            raise ValueError(
-                f"column {name!r} has levels that were not among the known ones: {', '.join(new[:10])}; give it a "
-                "categorical type that names all levels before the first call"
-            )
-        entries = (np.ones(n), codes, np.arange(n + 1))
-        parts.append(sparse.csr_array(entries, shape=(n, len(known) + 1)))
-    return sparse.csr_array(sparse.hstack(parts, format="csr"))
+    n, first = X.shape[0], len(numbers)
+    # Every row has one entry per number and per column of categories: the arrays of CSR are filled in place.
+    data = np.ones((n, first + len(levels)))
+    indices = np.empty(data.shape, dtype=np.int32)
+    if numbers:
+        data[:, :first] = check_array(X[numbers], dtype=np.float64)
+        indices[:, :first] = np.arange(first)
+    width = first
+    for place, (name, known) in enumerate(levels.items(), start=first):
+        codes = _codes(X[next(c for c in X.columns if str(c) == name)], name, known, unseen)
+        indices[:, place] = width + codes
+        width += len(known) + 1
+    starts = np.arange(n + 1, dtype=np.int64) * data.shape[1]
+    starts = starts if starts[-1] > np.iinfo(np.int32).max else starts.astype(np.int32)
+    found = sparse.csr_array((data.ravel(), indices.ravel(), starts), shape=(n, width))
+    found.eliminate_zeros()
+    return found
+
+
+def _codes(column: Any, name: str, known: list[Any], unseen: bool) -> NDArray[np.intp]:
+    """Give the number of every row's level among the known ones, or their count where it is none of them."""
+    codes, given = _coded(column, name)
+    places = {level: j for j, level in enumerate(known)}
+    each = np.array([places.get(level, len(known)) for level in given], dtype=np.intp)
+    found: NDArray[np.intp] = each[codes]
+    if not unseen and np.any(found == len(known)):
+        new = sorted({shown(given[j]) for j in np.unique(codes[found == len(known)])})
+        raise ValueError(
+            f"column {name!r} has levels that were not among the known ones: {', '.join(new[:10])}; give it a "
+            "categorical type that names all levels before the first call"
+        )
+    return found
+
+
+def _coded(column: Any, name: Any) -> tuple[NDArray[Any], list[Any]]:
+    """Give the number of every row's level, and the levels: Python looks at each level once, not at each row."""
+    if bool(column.isna().any()):
+        raise ValueError(f"column {name!r} has missing values: give them a level of their own, such as 'missing'")
+    try:
+        codes, each = (column.cat.codes, column.cat.categories) if hasattr(column, "cat") else column.factorize()
+    except TypeError:  # a level without a hash, such as a list
+        raise ValueError(f"column {name!r} must hold strings, numbers or categories of these") from None
+    return np.asarray(codes), [_plain(level, name) for level in each]
 
 
 def names_of(features: list[str], levels: Levels) -> list[str]:
@@ -81,11 +107,6 @@ def columns_of(features: int, levels: Levels) -> dict[str, NDArray[np.intp]]:
 
 def _is_number(dtype: Any) -> bool:
     return getattr(dtype, "kind", "O") in "biufc" and not hasattr(dtype, "categories")
-
-
-def _refuse_missing(column: Any, name: Any) -> None:
-    if bool(column.isna().any()):
-        raise ValueError(f"column {name!r} has missing values: give them a level of their own, such as 'missing'")
 
 
 def _plain(level: Any, name: Any) -> Any:

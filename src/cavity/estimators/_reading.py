@@ -49,7 +49,8 @@ class ReadsRows(Mergeable):
     def _encoded(self, X: Any, y: Any = None, y_numeric: bool = False, reset: bool = True) -> Any:
         """Check a table with columns of categories, and give a matrix with one column per level."""
         if not hasattr(X, "columns"):
-            raise ValueError(f"X must be a DataFrame with the columns {list(self.feature_names_in_)}, as it was in fit")
+            names = list(vars(self).get("feature_names_in_", range(self.n_features_in_)))
+            raise ValueError(f"X must be a DataFrame with the columns {names}, as it was in fit")
         validate_data(self, X, reset=reset, skip_check_array=True)
         rows = canonical(encode(X, self.categories_, unseen=y is None))
         if np.max(np.abs(rows.data), initial=0.0) > LARGEST_NUMBER:
@@ -74,5 +75,6 @@ class ReadsRows(Mergeable):
             and X.shape[0] > 0
             and X.shape[1] == self.n_features_in_
             and "feature_names_in_" not in self.__dict__
+            and "categories_" not in self.__dict__
             and float(np.max(np.abs(X))) <= LARGEST_NUMBER
         )
