@@ -22,6 +22,7 @@ from benchmarks import (  # noqa: E402
     models,
     peers,
     posterior,
+    posterior_census,
     prior,
     recentred,
     sparse,
@@ -32,10 +33,8 @@ from benchmarks.bars import Row, markdown  # noqa: E402
 from reference.machine import processor  # noqa: E402
 
 # Parts that give bars and the tables behind them.
-MEASURED = {
-    part.__name__.rpartition(".")[2]: part.measure
-    for part in (posterior, coverage, calibration, prior, blocks, streams, sparse, minimize, recentred, models)
-}
+_ALL = (posterior, posterior_census, coverage, calibration, prior, blocks, streams, sparse, minimize, recentred, models)
+MEASURED = {part.__name__.rpartition(".")[2]: part.measure for part in _ALL}
 PARTS = ("speed", "first_use", "peers", *MEASURED)
 
 
