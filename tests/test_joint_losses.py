@@ -158,5 +158,6 @@ def test_rows_do_not_depend_on_each_other_and_singular_covariances_are_survived(
         alone = joint_sites(
             Softmax(4), y[row], mean[row], variance[row], (nothing[0][row], nothing[1][row]), np.ones(1)
         )
-        np.testing.assert_allclose(alone.precision, whole.precision[row], rtol=1e-12, atol=1e-15)
+        # Products of matrices round by the shape of the whole.
+        np.testing.assert_allclose(alone.precision, whole.precision[row], rtol=0.0, atol=1e-10)
     assert np.all(np.isfinite(whole.log_scale))
