@@ -74,6 +74,11 @@ def test_the_star_is_that_of_the_same_cost_as_a_black_box(loss, problem):
         assert_close(found.down, [plain(center - arm) for arm in arms], STAR * scale)
 
 
+def assert_near(found, wanted):
+    """Compare arrays to rounding of their largest entry: a loss may grow exponentially."""
+    assert_close(found, wanted, ROUNDING * (1.0 + np.max(np.abs(wanted), initial=0.0)))
+
+
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @given(problems())
 def test_dense_and_sparse_rows_give_the_same_factor(loss, problem):
@@ -83,14 +88,14 @@ def test_dense_and_sparse_rows_give_the_same_factor(loss, problem):
     assert dense.dim == csr.dim
     assert (dense.coordinates is None) == (csr.coordinates is None)
     assert dense.coordinates is None or np.array_equal(dense.coordinates, csr.coordinates)
-    assert_close(dense.cost(points), csr.cost(points), ROUNDING)
+    assert_near(dense.cost(points), csr.cost(points))
     for curvature in ("exact", "slope"):
         for a, b in zip(dense.derivatives(points[0], curvature), csr.derivatives(points[0], curvature), strict=True):
-            assert_close(a, b, ROUNDING)
+            assert_near(a, b)
         directions = [f.newton_direction(points[0], steps, precision, 0.7, curvature) for f in (dense, csr)]
-        assert_close(*directions, ROUNDING)
+        assert_near(*directions)
     for a, b in zip(dense.star(points[0], steps), csr.star(points[0], steps), strict=True):
-        assert_close(a, b, ROUNDING)
+        assert_near(a, b)
 
 
 @given(problems())
