@@ -428,3 +428,10 @@ def test_targets_of_other_kinds_stream_as_well():
     for form in (np.ndarray.tolist, lambda a: a.astype(np.float32), lambda a: a.astype(bool), lambda a: a):
         model = gaussian_regressor().partial_fit(X, form(y)).partial_fit(X, form(y))
         assert_same_model(model, wanted)
+
+
+def test_deviations_that_numbers_cannot_hold_are_an_error():
+    """In units of y they may underflow, though those of the normalised targets do not."""
+    X, y = line()
+    with pytest.raises(ValueError, match="the posterior is beyond what numbers can hold"):
+        EPRegressor().fit(1e30 * X, 1e-300 * y)

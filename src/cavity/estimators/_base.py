@@ -18,7 +18,7 @@ from cavity.estimators._design import Data
 from cavity.estimators._joint import repeated, repeated_groups
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan, plan_fit
-from cavity.estimators._posteriors import OF_STREAMS, TRANSIENT
+from cavity.estimators._posteriors import OF_STREAMS, TRANSIENT, moments_of
 from cavity.estimators._reading import ReadsRows
 from cavity.estimators._runs import run_blocks, run_products
 from cavity.estimators._threads import threads_for
@@ -166,11 +166,9 @@ class LinearEP(ReadsRows):
 
     def _check_finite(self) -> None:
         """Refuse a posterior that numbers cannot hold; what was before is then kept."""
-        what = "evidence"
-        for posterior in self.posterior_:
-            mean, variance = posterior.mean, posterior.variance
-            if not (np.all(np.isfinite(mean)) and np.all((variance > 0.0) & (variance < np.inf))):
-                what = "posterior"
+        means, stds = moments_of(self)  # in units of y, in which they may underflow
+        fine = np.all(np.isfinite(means)) and np.all((stds > 0.0) & (stds < np.inf))
+        what = "evidence" if fine else "posterior"
         if what == "posterior" or not np.isfinite(self.log_evidence_):
             raise ValueError(
                 f"the {what} is beyond what numbers can hold: bring columns and targets to ordinary sizes, or narrow "
