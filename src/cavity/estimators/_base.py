@@ -9,18 +9,18 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
 from cavity.ep.adaptation import Adaptive, Group
 from cavity.ep.result import Result, Status
-from cavity.estimators._design import Data
+from cavity.estimators._design import Data, SumsTargets
 from cavity.estimators._joint import repeated, repeated_groups
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan, plan_fit
 from cavity.estimators._posteriors import OF_STREAMS, TRANSIENT, moments_of
 from cavity.estimators._reading import ReadsRows
-from cavity.estimators._runs import run_blocks, run_products
+from cavity.estimators._sources import Coding, InMemory, Prepared, Source, Summary, Task, is_source
 from cavity.estimators._threads import threads_for
 from cavity.estimators._totals import Totals
 from cavity.factors.arranged import Rows
@@ -53,6 +53,7 @@ class LinearEP(ReadsRows):
 
     # Declared for the reader: subclasses set them in their constructors.
     random_state: Any
+    covariance: Any
 
     # Prior variance of the predictor of an average row under which a prior variance is called typical.
     _typical_spread = 5.0
@@ -84,16 +85,29 @@ class LinearEP(ReadsRows):
             return prior, groups
         return repeated(prior, predictors), repeated_groups(groups, predictors, prior.dim)
 
+    def _adopt_targets(self, summary: Summary) -> tuple[Coding, Totals]:
+        """Take over classes, or set the unit of targets, from the summary of a source; say how targets are coded."""
+        raise NotImplementedError
+
+    def _joint_coding(self, coding: Coding, summary: Summary) -> Coding:
+        """Coding of targets for a loss of several predictors."""
+        return coding
+
     def fit(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, offset: ArrayLike | None = None
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
     ) -> Self:
         """Fit the posterior to data.
 
         Parameters
         ----------
-        X : array-like, sparse matrix or DataFrame of shape (n_samples, n_features)
+        X : array-like, sparse matrix or DataFrame of shape (n_samples, n_features), or Table
             Rows; CSR is used as it is. A column of a DataFrame that holds strings, or has a categorical type, stands
-            for one coefficient per level: random effects, whose variance is found for every such column.
+            for one coefficient per level: random effects, whose variance is found for every such column. A
+            `cavity.tables.Table` names its own targets, weights and offsets.
         y : array-like of shape (n_samples,)
             Labels of a classifier, targets of a regressor.
         sample_weight : array-like of shape (n_samples,), optional
@@ -108,39 +122,66 @@ class LinearEP(ReadsRows):
         """
         with self._whole_or_not_at_all():
             self._check_parameters()
-            data, totals = self._read(X, y, sample_weight, offset)
-            p = Parameters.of(self, data.X.shape[1])
-            joint = self._joint(data.X.shape[0], data.X.shape[1] + int(p.intercept), p.covariance, stream=False)
-            if joint is not None:
-                data = data._replace(targets=self._joint_targets(data, first=True))
-            rows = Rows.arrange(data.X, data.targets, data.weights, p.intercept, data.offset)
-            loss, (plan, analysis) = (
-                (self._make_loss(), plan_fit(rows, p.covariance))
-                if joint is None
-                else (
-                    joint[0],
-                    (joint[1], None),
-                )
-            )
-            typical = totals.typical_variance(self._typical_spread)
-            prior, groups = self._prior_and_groups(p, typical, getattr(loss, "predictors", 1))
-            adaptation = Adaptive(groups, self._finds_scale)
-            with threads_for(rows.shape):
-                if plan.covariance == "diagonal":
-                    seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-                    outcomes = run_products(loss, data, prior, p, adaptation, seed)
-                else:
-                    outcomes = run_blocks(loss, rows, prior, p, adaptation, analysis)
-                self._keep(plan, p.intercept, outcomes, data, totals)
+            if is_source(X):
+                if y is not None or sample_weight is not None or offset is not None:
+                    raise ValueError("a table names its target, weights and offsets itself: pass the table alone")
+                self._learn(*self._prepare_source(X))
+            else:
+                self._learn(*self._prepare_arrays(X, y, sample_weight, offset))
         return self
+
+    def _prepare_arrays(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Prepared, Totals, Any]:
+        """Check arrays, and bring their rows to the order of visits; the last is a joint loss and its plan, or None."""
+        self.__dict__.pop("preprocessing_", None)
+        data, totals = self._read(X, y, sample_weight, offset)
+        intercept = bool(Parameters.of(self, data.X.shape[1]).intercept)
+        joint = self._joint(data.X.shape[0], data.X.shape[1] + int(intercept), self.covariance, stream=False)
+        if joint is not None:
+            data = data._replace(targets=self._joint_targets(data, first=True))
+        rows = Rows.arrange(data.X, data.targets, data.weights, intercept, data.offset)
+        return InMemory(data, rows), totals, joint
+
+    def _prepare_source(self, source: Source) -> tuple[Prepared, Totals, Any]:
+        """Do the same for rows from elsewhere, by their summary."""
+        summary = source.cavity_summary("classes" if is_classifier(self) else "numbers")
+        names = None if summary.names is None else np.asarray(summary.names, dtype=object)
+        found = {
+            "feature_names_in_": names,
+            "categories_": {name: list(levels) for name, levels in summary.categories.items()} or None,
+            "preprocessing_": summary.preprocessing,
+        }
+        for name in found:
+            self.__dict__.pop(name, None)
+        self.__dict__.update({name: value for name, value in found.items() if value is not None})
+        self.n_features_in_ = summary.features
+        coding, totals = self._adopt_targets(summary)
+        intercept = bool(Parameters.of(self, self._width).intercept)
+        joint = self._joint(int(summary.weight), self._width + int(intercept), self.covariance, stream=False)
+        if joint is not None:
+            coding = self._joint_coding(coding, summary)
+        return source.cavity_prepare(coding, intercept), totals, joint
+
+    def _learn(self, rows: Prepared, totals: Totals, joint: tuple[Any, Plan] | None) -> None:
+        """Plan, run EP, and keep what it found."""
+        p = Parameters.of(self, self._width)
+        if joint is None:
+            loss, (plan, analysis) = self._make_loss(), plan_fit(rows, p.covariance)
+        else:
+            (loss, plan), analysis = joint, None
+        typical = totals.typical_variance(self._typical_spread)
+        prior, groups = self._prior_and_groups(p, typical, getattr(loss, "predictors", 1))
+        adaptation = Adaptive(groups, self._finds_scale)
+        outcomes = rows.run(Task(loss, prior, plan, p, adaptation, analysis, self.random_state))
+        with threads_for(rows.shape):
+            self._keep(plan, p.intercept, outcomes, rows, totals)
 
     def _check_parameters(self) -> None:
         """Check all parameters before the data are looked at."""
         Parameters.of(self)
         self._make_loss()
 
-    def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], data: Data, totals: Totals) -> None:
-        """Keep what a fit found in data of which these are the sums."""
+    def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], rows: SumsTargets, totals: Totals) -> None:
+        """Keep what a fit found in rows of which these are the sums."""
         for name in OF_STREAMS:
             self.__dict__.pop(name, None)
         traces = tuple(o.trace for o in outcomes)

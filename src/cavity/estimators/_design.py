@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +14,13 @@ from cavity._checks import number_between, positive_number, shown
 from cavity.estimators._parameters import LARGEST_NUMBER
 
 
+class SumsTargets(Protocol):
+    """Rows of which a sum over targets can be asked."""
+
+    def sum_over_targets(self, function: Callable[[Any], Any]) -> float:
+        """Weighted sum of a function of the first targets."""
+
+
 class Data(NamedTuple):
     """Rows of positive weight: matrix, targets ``(predictors, rows)``, weights unless all are one, offsets if any."""
 
@@ -20,6 +28,11 @@ class Data(NamedTuple):
     targets: Any
     weights: Any
     offset: Any = None
+
+    def sum_over_targets(self, function: Callable[[Any], Any]) -> float:
+        """Weighted sum of a function of the first targets."""
+        values = function(self.targets[0])
+        return float(np.sum(values) if self.weights is None else self.weights @ values)
 
 
 def with_intercept(X: Any) -> Any:

@@ -14,7 +14,7 @@ from sklearn.utils import compute_class_weight
 from cavity import losses
 from cavity._checks import as_float, shown
 from cavity.ep.result import Result
-from cavity.estimators._design import Data, checked_offset, rows_of_weight
+from cavity.estimators._design import Data, SumsTargets, checked_offset, rows_of_weight
 from cavity.estimators._joint import turned
 from cavity.estimators._labels import (
     check_count,
@@ -25,6 +25,7 @@ from cavity.estimators._labels import (
 )
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan, plan_joint
+from cavity.estimators._sources import Coding, Summary
 from cavity.estimators._streaming import StreamingEP
 from cavity.estimators._totals import Totals
 from cavity.losses import Loss
@@ -75,8 +76,30 @@ class LabelledRows(StreamingEP):
         plan = plan_joint(rows, columns, self.classes_.size - 1, covariance, stream)
         return None if plan is None else (Softmax(int(self.classes_.size)), plan)
 
-    def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], data: Data, totals: Totals) -> None:
-        super()._keep(_of_each(plan, len(outcomes)), intercept, outcomes, data, totals)
+    def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], rows: SumsTargets, totals: Totals) -> None:
+        super()._keep(_of_each(plan, len(outcomes)), intercept, outcomes, rows, totals)
+
+    def _adopt_targets(self, summary: Summary) -> tuple[Coding, Totals]:
+        """Take over the classes of a source, and the weights that they have."""
+        if summary.classes is None or summary.class_counts is None:
+            raise ValueError("targets must be labels")
+        self.classes_ = check_count(summary.classes)
+        if summary.has_offset:
+            self._refuse_offset(summary)
+        counts = summary.class_counts
+        each = None if self.class_weight is None else self._weights_by_class(np.arange(counts.size))
+        if each is not None and isinstance(self.class_weight, str):
+            each = np.sum(counts) / (counts.size * counts)  # balanced, as scikit-learn has it
+        weight = 1.0 if each is None else float(each @ counts / np.sum(counts))
+        totals = Totals(weight * summary.weight, weight * summary.sizes)
+        return Coding(int(counts.size), class_weights=each), totals
+
+    def _joint_coding(self, coding: Coding, summary: Summary) -> Coding:
+        """Count classes by their rows, so that permuting the labels permutes the answer."""
+        counts: Any = summary.class_counts
+        order = np.lexsort((np.arange(counts.size), counts))
+        self._class_ranks = [int(rank) for rank in np.argsort(order)]
+        return coding._replace(ranks=tuple(self._class_ranks))
 
     def _prepare_stream(self, p: Parameters, data: Data, totals: Totals, forget: float) -> None:
         first = not self.__sklearn_is_fitted__()
@@ -115,11 +138,15 @@ class LabelledRows(StreamingEP):
         """Weight of every row's class."""
         if self.class_weight is None:
             return None
+        return self._weights_by_class(codes)[codes]
+
+    def _weights_by_class(self, codes: Any) -> FloatArray:
+        """Weight of every class, given the classes of rows."""
         given = self.class_weight if isinstance(self.class_weight, str) else dict(self.class_weight)
         if not isinstance(given, str) and not all(0.0 <= as_float(w) < np.inf for w in given.values()):
             raise ValueError(f"class_weight must hold finite numbers that are not negative, got {shown(given)}")
         each = compute_class_weight(given, classes=self.classes_, y=self.classes_[codes])
-        return np.asarray(each[codes], dtype=np.float64)
+        return np.asarray(each, dtype=np.float64)
 
     def _check_own_state(self) -> None:
         classes = vars(self).get("classes_")

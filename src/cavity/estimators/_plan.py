@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
-from scipy import sparse
 
-from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis, analyse
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 
@@ -46,7 +45,22 @@ class Plan:
         return f"{words[self.covariance]}: {self.reason}"
 
 
-def plan_fit(data: Rows, covariance: str) -> tuple[Plan, Analysis | None]:
+class PlannedRows(Protocol):
+    """What is asked of rows before a fit."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows, and of columns with the constant one."""
+
+    @property
+    def density(self) -> float:
+        """Share of the entries that are not zero, the constant column left out."""
+
+    def matrix(self) -> Any:
+        """All rows as CSR; None where they cannot be held in memory."""
+
+
+def plan_fit(data: PlannedRows, covariance: str) -> tuple[Plan, Analysis | None]:
     """Decide on the posterior of a fit to these rows; if it is sparse, the analysis of its pattern comes with it."""
     rows, columns = data.shape
     if covariance in ("full", "diagonal"):
@@ -56,11 +70,12 @@ def plan_fit(data: Rows, covariance: str) -> tuple[Plan, Analysis | None]:
     bearable = work <= _BEARABLE and columns <= WIDEST_COVARIANCE
     if covariance == "auto" and bearable and columns <= 200:  # a sparse precision never pays
         return full, None
-    entries = data.X.nnz if sparse.issparse(data.X) else int(np.count_nonzero(data.X))
     # Dense rows with up to a tenth of entries that are not zero are treated as sparse ones.
-    few = covariance == "sparse" or entries <= 0.1 * data.X.shape[0] * data.X.shape[1]
-    analysis = analyse(data.matrix()) if few else None
+    matrix = data.matrix() if covariance == "sparse" or data.density <= 0.1 else None
+    analysis = None if matrix is None else analyse(matrix)
     if covariance == "sparse":
+        if matrix is None:
+            raise ValueError(f"covariance='sparse' needs all rows in memory, and {size} are too many")
         if analysis is None or not np.isfinite(analysis.work):
             raise ValueError(
                 f"covariance='sparse' would fill in: the factor of {size} is too large; leave covariance at 'auto'"
@@ -74,6 +89,8 @@ def plan_fit(data: Rows, covariance: str) -> tuple[Plan, Analysis | None]:
     if bearable:
         return full, None
     why = "its sparse precision would fill in" if analysis is not None else "rows are not sparse"
+    if analysis is None and data.density <= 0.1:
+        why = "a sparse precision needs all rows in memory"
     return Plan("diagonal", f"{size} would take about {work:.1g} operations with a full covariance, and {why}"), None
 
 

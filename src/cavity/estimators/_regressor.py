@@ -169,8 +169,7 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         if reset or not (self._is_plain(X) and type(y) is np.ndarray and y.shape == X.shape[:1]):
             X, y = self._check_X(X, y=y, y_numeric=True, reset=reset)
         y = np.asarray(y, dtype=np.float64)
-        if not np.all(np.abs(y) <= LARGEST_TARGET):
-            raise ValueError(f"y must hold finite numbers of at most {LARGEST_TARGET:g} in size; change its units")
+        self._check_size(y)
         self._check_sign(y)
         known = checked_offset(offset, X.shape[0])
         X, both, weights = rows_of_weight(X, y if known is None else np.stack([y, known]), sample_weight)
@@ -188,19 +187,6 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         if known is not None and self._kind == "reals":
             summed = t - known
         return Data(X, t[None], weights, known), Totals.of(X, weights, summed)
-
-    def _check_sign(self, y: FloatArray) -> None:
-        """Refuse targets that the loss is not made for."""
-        least = float(np.min(y, initial=1.0))
-        if self._kind == "counts" and least < 0.0:
-            raise ValueError(
-                f"loss={shown(self.loss)} needs counts, zero or more, got negative targets, {least:g} among them"
-            )
-        if self._kind == "positives" and least <= 0.0:
-            raise ValueError(
-                f"loss={shown(self.loss)} needs positive targets, got {least:g}; drop these rows, or take a loss of "
-                "counts, such as loss='poisson'"
-            )
 
     def predict(self, X: Any, return_std: bool = False, quantile: Any = None, offset: ArrayLike | None = None) -> Any:
         """Predict targets.

@@ -9,13 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity import losses
+from cavity._checks import shown
 from cavity.ep.adaptation import LEAST_NOISE
 from cavity.ep.knowledge import DenseKnowledge, Gaussian, Knowledge
 from cavity.ep.result import Result
-from cavity.estimators._design import Data
+from cavity.estimators._design import Data, SumsTargets
 from cavity.estimators._merging import pooled_prior
-from cavity.estimators._parameters import Parameters
+from cavity.estimators._parameters import LARGEST_TARGET, Parameters
 from cavity.estimators._plan import Plan
+from cavity.estimators._sources import Coding, Summary
 from cavity.estimators._streaming import StreamingEP
 from cavity.estimators._totals import Totals, coarse
 from cavity.gaussians.factorial import FactorialGaussian
@@ -29,6 +31,7 @@ FloatArray = NDArray[np.float64]
 class NormalisedTargets(StreamingEP):
     """Base of the regressor: targets with an offset and a unit, and a noise scale that may be found."""
 
+    loss: Any
     fit_intercept: bool
     normalize_y: bool
     y_offset_: float
@@ -51,17 +54,16 @@ class NormalisedTargets(StreamingEP):
     def _units(self) -> tuple[float, float]:
         return self.y_scale_, self.y_offset_
 
-    def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], data: Data, totals: Totals) -> None:
-        totals = totals.plus(self._constants(data, outcomes[0].loss))
-        super()._keep(plan, intercept, outcomes, data, totals)
+    def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], rows: SumsTargets, totals: Totals) -> None:
+        totals = totals.plus(self._constants(rows, outcomes[0].loss))
+        super()._keep(plan, intercept, outcomes, rows, totals)
         self._scales = self._sums_of_scale(totals)
 
-    def _constants(self, data: Data, loss: Loss) -> Totals:
+    def _constants(self, rows: SumsTargets, loss: Loss) -> Totals:
         """Logarithms of what densities of counts are divided by: they depend on the dispersion and on every count."""
         if self._kind != "counts":
             return Totals()
-        constants = log_normalizer(loss, data.targets[0])
-        return Totals(constants=float(np.sum(constants) if data.weights is None else data.weights @ constants))
+        return Totals(constants=rows.sum_over_targets(lambda targets: log_normalizer(loss, targets)))
 
     def _sums_of_scale(self, totals: Totals) -> tuple[float, float]:
         """Give the sums as if all rows had been seen with the noise scale of the loss."""
@@ -109,6 +111,49 @@ class NormalisedTargets(StreamingEP):
         more = scale_sums(self._loss, t, whole, variance[0], weights)
         self._scales = self._scales[0] + more[0], self._scales[1] + more[1]
         return max(scale_of_sums(self._loss, self._scales), floor)
+
+    def _adopt_targets(self, summary: Summary) -> tuple[Coding, Totals]:
+        """Check the targets of a source by their moments, and set their offset and unit."""
+        if summary.moments is None:
+            raise ValueError("targets must be numbers")
+        least, largest, mean, squares, log_mean, log_squares = summary.moments
+        self._check_size(np.array([least, largest]))
+        self._check_sign(np.array([least]))
+        self.y_offset_, self.y_scale_ = 0.0, 1.0
+        if self.normalize_y and self._kind == "reals":
+            offset = mean if self.fit_intercept else 0.0
+            spread = float(np.sqrt(squares / summary.weight + (mean - offset) ** 2))
+            size = max(abs(least), abs(largest)) or 1.0
+            self.y_scale_ = coarse(spread if spread > 1e-12 * size else size)
+            self.y_offset_ = coarse(offset, self.y_scale_)
+        if self._kind == "positives":
+            mean, squares = log_mean, log_squares
+        center = (mean - self.y_offset_) / self.y_scale_
+        totals = Totals(
+            summary.weight,
+            summary.sizes,
+            summary.weight * center,
+            squares / self.y_scale_**2 + summary.weight * center**2,
+        )
+        return Coding(center=self.y_offset_, unit=self.y_scale_), totals
+
+    def _check_size(self, y: FloatArray) -> None:
+        """Refuse targets whose squares are not finite."""
+        if not np.all(np.abs(y) <= LARGEST_TARGET):
+            raise ValueError(f"y must hold finite numbers of at most {LARGEST_TARGET:g} in size; change its units")
+
+    def _check_sign(self, y: FloatArray) -> None:
+        """Refuse targets that the loss is not made for."""
+        least = float(np.min(y, initial=1.0))
+        if self._kind == "counts" and least < 0.0:
+            raise ValueError(
+                f"loss={shown(self.loss)} needs counts, zero or more, got negative targets, {least:g} among them"
+            )
+        if self._kind == "positives" and least <= 0.0:
+            raise ValueError(
+                f"loss={shown(self.loss)} needs positive targets, got {least:g}; drop these rows, or take a loss of "
+                "counts, such as loss='poisson'"
+            )
 
     def _set_units(self, y: FloatArray, weights: FloatArray | None) -> None:
         """Set the offset and the unit of the targets."""

@@ -82,6 +82,12 @@ class Rows:
         """Number of distinct rows, and of columns with the constant one."""
         return self.order.size, int(self.X.shape[1]) + int(self.intercept)
 
+    @property
+    def density(self) -> float:
+        """Share of the entries of ``X`` that are not zero."""
+        stored = self.X.nnz if sparse.issparse(self.X) else int(np.count_nonzero(self.X))
+        return float(stored / max(self.X.shape[0] * self.X.shape[1], 1))
+
     def block(self, part: slice) -> FloatArray:
         """Rows of a part as a C-ordered array of double precision."""
         return dense_rows(self.X, self.intercept, self.order[part])

@@ -1,0 +1,213 @@
+"""Rows from elsewhere than arrays, and what a fit asks of rows of any kind.
+
+A *source* (a table in files, partitions of a cluster) first gives a `Summary` of all its rows, from which the estimator
+learns its features, its classes or the unit of its targets. It then prepares rows whose targets have the estimator's
+coding, and runs EP on them. Arrays in memory are prepared in the same form, `InMemory`, so that a fit has one course.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from cavity.ep.adaptation import Adaptive
+from cavity.ep.result import Result
+from cavity.estimators._design import Data
+from cavity.estimators._labels import signs_of
+from cavity.estimators._parameters import Parameters
+from cavity.estimators._plan import Plan
+from cavity.estimators._runs import run_blocks, run_products
+from cavity.estimators._threads import threads_for
+from cavity.factors.arranged import Rows
+from cavity.gaussians import Analysis
+from cavity.gaussians.factorial import FactorialGaussian
+from cavity.losses import Loss
+
+FloatArray = NDArray[np.float64]
+
+
+class Moments(NamedTuple):
+    """Weighted moments of real targets, offsets subtracted; ``log_`` those of their logarithms where all are positive.
+
+    ``squares`` and ``log_squares`` are sums of squared distances from the mean.
+    """
+
+    least: float
+    largest: float
+    mean: float
+    squares: float
+    log_mean: float = 0.0
+    log_squares: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Summary:
+    """What a first look at all rows of a source found.
+
+    Parameters
+    ----------
+    weight, sizes
+        Sum of the weights, and of weights times squared lengths of the encoded rows, the constant column left out.
+    features
+        Columns of the source, a column of categories counted once.
+    names
+        Their names, numbers first and then columns of categories; None where they have none.
+    categories
+        Levels of every column of categories, in the order of the coefficients.
+    classes, class_counts
+        Labels in order, and rows of each; None where targets are numbers.
+    moments
+        Of targets that are numbers.
+    has_offset
+        Whether rows have a known part of the linear predictor.
+    preprocessing
+        What is done to columns before they are encoded, in plain form: numbers, strings, arrays, lists and dicts.
+    """
+
+    weight: float
+    sizes: float
+    features: int
+    names: list[str] | None = None
+    categories: Mapping[str, list[Any]] = field(default_factory=dict)
+    classes: NDArray[Any] | None = None
+    class_counts: FloatArray | None = None
+    moments: Moments | None = None
+    has_offset: bool = False
+    preprocessing: Mapping[str, Any] | None = None
+
+
+class Coding(NamedTuple):
+    """How the targets and offsets of a source become those of the loss.
+
+    Parameters
+    ----------
+    classes
+        Number of classes; zero where targets are numbers. Labels are given by their place among the classes.
+    ranks
+        Place of every class among the predictors of a softmax; None for signs.
+    class_weights
+        Factors of the rows' weights by class, or None.
+    center, unit
+        Of targets that are numbers; offsets are divided by the unit too.
+    """
+
+    classes: int = 0
+    ranks: tuple[int, ...] | None = None
+    class_weights: FloatArray | None = None
+    center: float = 0.0
+    unit: float = 1.0
+
+    @property
+    def predictors(self) -> int:
+        """Number of linear predictors that are fitted one by one."""
+        return 1 if self.classes <= 2 or self.ranks is not None else self.classes
+
+    def targets(self, raw: NDArray[Any]) -> FloatArray:
+        """Targets of the loss, ``(predictors, rows)``, from labels' places or numbers."""
+        if not self.classes:
+            return ((raw - self.center) / self.unit)[None]
+        codes = raw.astype(np.intp)
+        if self.ranks is not None:
+            return np.asarray(self.ranks, dtype=np.float64)[codes][None]
+        return signs_of(codes, self.classes)
+
+    def weights(self, raw: NDArray[Any], weights: FloatArray) -> FloatArray:
+        """Weights of rows, by class where classes have weights."""
+        if self.class_weights is None:
+            return weights
+        return np.asarray(weights * self.class_weights[raw.astype(np.intp)])
+
+
+class Task(NamedTuple):
+    """What is to be run on prepared rows."""
+
+    loss: Loss
+    prior: FactorialGaussian
+    plan: Plan
+    parameters: Parameters
+    adaptation: Adaptive
+    analysis: Analysis | None = None
+    random_state: Any = None
+
+    @property
+    def seed(self) -> int:
+        """Seed of the visiting order of a product of Gaussians."""
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+
+class Prepared(Protocol):
+    """Rows with targets of a loss, ready to be run on."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows, and of columns with the constant one."""
+
+    @property
+    def density(self) -> float:
+        """Share of the entries that are not zero, the constant column left out."""
+
+    def matrix(self) -> Any:
+        """All rows as CSR, in the order of their visits; None where they cannot be held in memory."""
+
+    def run(self, task: Task) -> list[Result]:
+        """Run EP for every linear predictor."""
+
+    def sum_over_targets(self, function: Callable[[FloatArray], FloatArray]) -> float:
+        """Weighted sum of a function of the first targets."""
+
+
+class Source(Protocol):
+    """Rows from elsewhere than arrays; a method of this name tells them from arrays."""
+
+    def cavity_summary(self, targets: str) -> Summary:
+        """Look at all rows once; ``targets`` is ``"classes"`` or ``"numbers"``."""
+
+    def cavity_prepare(self, coding: Coding, intercept: bool) -> Prepared:
+        """Prepare rows whose targets have this coding."""
+
+
+def is_source(X: Any) -> bool:
+    """Whether rows come from a source and not from an array."""
+    return hasattr(X, "cavity_summary")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InMemory:
+    """Rows of an array, as they came and as they are visited."""
+
+    data: Data
+    rows: Rows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of distinct rows, and of columns with the constant one."""
+        return self.rows.shape
+
+    @property
+    def density(self) -> float:
+        """Share of the entries that are not zero."""
+        return self.rows.density
+
+    def matrix(self) -> Any:
+        """All rows as CSR."""
+        return self.rows.matrix()
+
+    def run(self, task: Task) -> list[Result]:
+        """Run EP for every linear predictor."""
+        loss, p = task.loss, task.parameters
+        with threads_for(self.shape):
+            if task.plan.covariance == "diagonal":
+                return run_products(loss, self.data, task.prior, p, task.adaptation, task.seed)
+            return run_blocks(loss, self.rows, task.prior, p, task.adaptation, task.analysis)
+
+    def sum_over_targets(self, function: Callable[[FloatArray], FloatArray]) -> float:
+        """Weighted sum of a function of the first targets."""
+        return self.data.sum_over_targets(function)
+
+
+__all__ = ["Coding", "InMemory", "Moments", "Prepared", "Source", "Summary", "Task", "is_source"]
