@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cavity import FactorialGaussian
-from cavity.ep.blocks import run
+from cavity.ep.blocks import Course, run
 from cavity.ep.dense import DenseWork
 from cavity.ep.joint import JointWork
 from cavity.ep.options import Options
@@ -79,7 +79,7 @@ def test_a_run_continues_bit_for_bit(classes):
     prior = FactorialGaussian.from_moments(np.zeros(3 * (classes - 1)), 1.0)
     whole = run(Softmax(classes), rows, JointWork(rows, prior), Options(9, 0.0))
     begun = run(Softmax(classes), rows, JointWork(rows, prior), Options(4, 0.0))
-    ended = run(Softmax(classes), rows, JointWork(rows, prior), Options(9, 0.0), state=begun.state)
+    ended = run(Softmax(classes), rows, JointWork(rows, prior), Options(9, 0.0), course=Course(begun.state))
     np.testing.assert_array_equal(ended.mean, whole.mean)
     assert ended.trace == whole.trace
 

@@ -10,7 +10,7 @@ import cavity
 from cases import quietly, standard_prior
 from cavity import CostFactor, LinearFactor, losses
 from cavity.ep.adaptation import Adaptive, Group
-from cavity.ep.blocks import run
+from cavity.ep.blocks import Course, run
 from cavity.ep.dense import DenseWork
 from cavity.ep.options import Options
 from cavity.ep.sparse import SparseWork
@@ -86,7 +86,7 @@ def test_prior_variance_and_noise_scale_are_continued(storage, tmp_path):
         matrix = rows.matrix()
         work = DenseWork(rows, prior) if storage == "dense" else SparseWork(rows, matrix, analyse(matrix), prior)
         adaptation = Adaptive([Group(np.arange(4), 1.0)], scale=True)
-        return run(losses.Absolute(), rows, work, Options(loops, 0.0), adaptation=adaptation, state=state)
+        return run(losses.Absolute(), rows, work, Options(loops, 0.0), adaptation=adaptation, course=Course(state))
 
     part, whole = fit(STOP), fit(LOOPS)
     assert whole.prior != prior

@@ -27,7 +27,7 @@ from cavity.ep.row_sites import RowSites
 from cavity.ep.snapshots import State
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
-from cavity.noise import estimate_scale, with_scale
+from cavity.noise import estimate_scale, scale_of_sums, with_scale
 
 FloatArray = NDArray[np.float64]
 
@@ -134,15 +134,26 @@ class Adaptive:
         """Loss with the revised scale."""
         if not self.scale:
             return loss
-        before = float(loss.scale)  # type: ignore[attr-defined]
         unit = _spread(targets, weights) or 1.0 if loss.targets == "reals" else 1.0
         mean, floor = sites.mean + sites.offset, LEAST_NOISE * unit
         found = estimate_scale(loss, targets, mean, sites.variance, weights, beta=self.beta, floor=floor)
-        if not np.isfinite(found):
+        return _followed(loss, found)
+
+    def loss_of_sums(self, loss: Loss, sums: tuple[float, float], unit: float) -> Loss:
+        """Loss with the scale that sums over all rows say (`cavity.noise.scale_sums`); ``unit`` is that of targets."""
+        if not self.scale:
             return loss
-        new = min(max(found, before / _LARGEST_FACTOR), before * _LARGEST_FACTOR)
-        unchanged = abs(np.log(new / before)) < 1e-4
-        return loss if unchanged else with_scale(loss, new)
+        return _followed(loss, max(scale_of_sums(loss, sums), LEAST_NOISE * unit))
+
+
+def _followed(loss: Loss, found: float) -> Loss:
+    """Give the loss the scale found, or one on its way there; the same loss where that makes no difference."""
+    if not np.isfinite(found):
+        return loss
+    before = float(loss.scale)  # type: ignore[attr-defined]
+    new = min(max(found, before / _LARGEST_FACTOR), before * _LARGEST_FACTOR)
+    unchanged = abs(np.log(new / before)) < 1e-4
+    return loss if unchanged else with_scale(loss, new)
 
 
 def _spread(targets: FloatArray, weights: FloatArray) -> float:

@@ -11,9 +11,8 @@ the posterior.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +20,9 @@ from numpy.typing import NDArray
 from cavity.ep import joint_sites, row_sites
 from cavity.ep.driver import Change, Run, Step
 from cavity.ep.driver import run as run_backend
-from cavity.ep.knowledge import Knowledge
 from cavity.ep.options import Options
 from cavity.ep.result import Ledger, Refusal, Result, Status
+from cavity.ep.roles import Adaptation, Fixed, Sites, Work
 from cavity.ep.row_sites import RowSites, by_row
 from cavity.ep.snapshots import State, arrays_of, gaussian_of
 from cavity.factors.arranged import Rows
@@ -34,82 +33,11 @@ from cavity.noise import site_factor, with_scale
 FloatArray = NDArray[np.float64]
 
 
-class Work(Protocol):
-    """The posterior while EP works on it: what a backend for full or sparse precision offers."""
+class Course(NamedTuple):
+    """Where a run continues from, `Result.state` of one with the same rows, and what is called after every loop."""
 
-    prior: FactorialGaussian
-    mean: FloatArray
-
-    def knowledge(self, log_scale: float) -> Knowledge:
-        """Give what the rows say, apart from the prior, with this scale of the sites."""
-
-    def parts(self, first: bool) -> Sequence[slice]:
-        """Blocks of rows of the first loop, or of a later one."""
-
-    def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the linear predictors of a block."""
-
-    def add(self, part: slice, precisions: FloatArray, shifts: FloatArray, farthest: float) -> float:
-        """Add to the sites of a block and return one; or change nothing and return the share that may be added.
-
-        The posterior must be proper, and no predictor of the block may move by more than ``farthest`` of its standard
-        deviations, before or after, whichever is larger.
-        """
-
-    def scale(self, factor: float) -> bool:
-        """Multiply all sites by a factor; False, and nothing changed, if the posterior would be improper."""
-
-    def set_prior(self, prior: FactorialGaussian) -> bool:
-        """Exchange the prior; False, and nothing changed, if the posterior would be improper."""
-
-    def variance(self) -> FloatArray:
-        """Posterior variances of the coefficients."""
-
-    def snapshot(self) -> dict[str, Any]:
-        """Give the state between two blocks."""
-
-    def restore(self, state: State) -> None:
-        """Return to such a state."""
-
-
-class Adaptation(Protocol):
-    """What is revised after every loop, beside the sites."""
-
-    def prior(
-        self, prior: FactorialGaussian, mean: FloatArray, variance: FloatArray, loop: int, change: float
-    ) -> FactorialGaussian:
-        """Prior for the next loop, given posterior means and variances of the coefficients and the loop's change."""
-
-    def loss(self, loss: Loss, targets: FloatArray, weights: FloatArray, sites: RowSites) -> Loss:
-        """Loss for the next loop; only its field ``scale`` may differ."""
-
-    def snapshot(self) -> dict[str, Any]:
-        """Give the state between two loops."""
-
-    def restore(self, state: State) -> None:
-        """Return to such a state."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """Nothing is revised."""
-
-    def prior(
-        self, prior: FactorialGaussian, mean: FloatArray, variance: FloatArray, loop: int, change: float
-    ) -> FactorialGaussian:
-        """Keep the prior."""
-        return prior
-
-    def loss(self, loss: Loss, targets: FloatArray, weights: FloatArray, sites: RowSites) -> Loss:
-        """Keep the loss."""
-        return loss
-
-    def snapshot(self) -> dict[str, Any]:
-        """Nothing to keep."""
-        return {}
-
-    def restore(self, state: State) -> None:
-        """Nothing to return to."""
+    state: State | None = None
+    after_loop: Callable[[Run], object] | None = None
 
 
 def run(
@@ -120,8 +48,8 @@ def run(
     *,
     predictor: int = 0,
     adaptation: Adaptation | None = None,
-    report: Callable[[int, float], None] | None = None,
-    state: State | None = None,
+    sites: Sites | None = None,
+    course: Course | None = None,
 ) -> Result:
     """Revise the sites of all rows until the posterior has converged.
 
@@ -139,18 +67,15 @@ def run(
         Which row of the targets is meant.
     adaptation
         What is revised after every loop beside the sites.
-    report
-        Called with the loop's number and its change.
-    state
-        Where to continue from: `Result.state` of a run with the same rows.
+    sites
+        Where the sites of all rows are kept; in memory by default.
+    course
+        Where to continue from, and what is called after every loop.
     """
-    backend = Blocks(loss, rows, work, options, predictor, Fixed() if adaptation is None else adaptation)
-
-    def after_loop(going: Run) -> None:
-        if report is not None:
-            report(going.ledger.loops - 1, going.ledger.changes[-1])
-
-    return run_backend(backend, options, after_loop=after_loop, state=state)
+    kept = sites_in_memory(rows, getattr(loss, "predictors", None)) if sites is None else sites
+    backend = Blocks(loss, rows, work, options, predictor, Fixed() if adaptation is None else adaptation, kept)
+    going = Course() if course is None else course
+    return run_backend(backend, options, after_loop=going.after_loop, state=going.state)
 
 
 def first_of(count: int) -> FloatArray:
@@ -158,19 +83,31 @@ def first_of(count: int) -> FloatArray:
     return np.asarray(np.eye(1, count)[0])
 
 
+def sites_in_memory(rows: Rows, predictors: int | None) -> RowSites:
+    """Uniform sites of all rows, with their offsets; of so many linear predictors, None for a single one."""
+    sites = RowSites.start(rows.shape[0], predictors)
+    if rows.offset is not None:
+        sites.offset[:] = rows.offset if predictors is None else rows.offset[:, None] * first_of(predictors)
+    return sites
+
+
 class Blocks:
     """Sites of all rows, and the posterior that they make with the prior."""
 
     def __init__(
-        self, loss: Loss, rows: Rows, work: Work, options: Options, predictor: int, adaptation: Adaptation
+        self,
+        loss: Loss,
+        rows: Rows,
+        work: Work,
+        options: Options,
+        predictor: int,
+        adaptation: Adaptation,
+        sites: Sites,
     ) -> None:
         self.loss, self.rows, self.work, self.options, self.adaptation = loss, rows, work, options, adaptation
         self.targets, self.beta = rows.targets[predictor], options.temperature.beta(0)
-        predictors = getattr(loss, "predictors", None)
-        self.sites = RowSites.start(self.targets.size, predictors)
-        if rows.offset is not None:
-            self.sites.offset[:] = rows.offset if predictors is None else rows.offset[:, None] * first_of(predictors)
-        self.fitting: Any = row_sites if predictors is None else joint_sites
+        self.sites = sites
+        self.fitting: Any = row_sites if getattr(loss, "predictors", None) is None else joint_sites
         self.change, self.held_back, self.longer = np.inf, False, 1.0
         self.next_prior, self.next_loss = work.prior, loss
         self.after: FloatArray = np.empty(0)
@@ -211,19 +148,17 @@ class Blocks:
         # With changes that fall by a constant rate, the sum of those to come; steps below one hide a part of them.
         # Two changes estimate the rate; it is believed up to 0.9.
         rate = min(self.change / before, 0.9) if before > 0.0 else 0.0
-        average_step = float(np.mean(self.sites.step)) if self.sites.step.size else 1.0
         # Two blocks can undo each other's moves: what one of them moved the mean by is still to come, too. Blocks that
         # were held back say more than that.
         pending = max(self.change, float(np.max(farthest / np.sqrt(self.after), initial=0.0)))
-        remaining = pending * max(1.0, rate / (1.0 - rate)) / average_step
+        remaining = pending * max(1.0, rate / (1.0 - rate)) / self.sites.average_step
         moved = self._look_ahead(step.loop)
         return Change(self.change, np.inf if self.held_back or moved >= 2.0 * self.options.tol else remaining)
 
     def prepare(self, loop: int, ledger: Ledger) -> None:
         """Take over the prior and the noise scale that the last loop suggests."""
         if self.next_loss is not self.loss:
-            new, center = self.next_loss.scale, np.average(self.targets, weights=self.rows.weights)  # type: ignore[attr-defined]
-            factor = site_factor(self.loss, new, float(center))
+            factor = site_factor(self.loss, self.next_loss.scale, self._center())  # type: ignore[attr-defined]
             if self.work.scale(factor):
                 self.sites.scale_by(factor)
                 self.loss = self.next_loss
@@ -277,6 +212,14 @@ class Blocks:
             )
         return total
 
+    def _center(self) -> float:
+        """Give the weighted mean of the targets."""
+        sums = np.zeros(2)
+        for part in self.work.parts(False):
+            weights = self.rows.weights[part]
+            sums += float(weights @ self.targets[part]), float(np.sum(weights))
+        return float(sums[0] / sums[1])
+
     def _set_ceiling(self, number: int, before: float) -> None:
         """Take smaller steps with all rows after a loop that changes more than the one before, larger ones else.
 
@@ -293,7 +236,7 @@ class Blocks:
         """Ask what prior and loss of the next loop should be; the largest change of their logarithms."""
         work, rows = self.work, self.rows
         self.next_prior = self.adaptation.prior(work.prior, work.mean, self.after, number, self.change)
-        self.next_loss = self.adaptation.loss(self.loss, self.targets, rows.weights, self.sites)
+        self.next_loss = self.sites.next_loss(self.adaptation, self.loss, self.targets, rows.weights)
         moved = 0.0
         if self.next_prior is not work.prior:
             moved = float(np.max(np.abs(np.log(self.next_prior.precision / work.prior.precision))))
@@ -323,12 +266,14 @@ class Blocks:
             share = self.work.add(part, by_row(step, revision.precision), by_row(step, revision.shift), farthest)
             if share >= 1.0:
                 sites.accept(revision, step)
+                self.sites.put(part, sites, self.loss, self.targets, self.rows.weights)
                 self.held_back |= shortened < 1.0
                 return
             # At first in proportion; where prior and rows leave no room for that, by halves.
             factor = max(0.8 * share, least) if shortened == 1.0 and farthest < np.inf else 0.5
             step, shortened = factor * step, factor * shortened
             ledger.damp(-1)
+        self.sites.put(part, sites, self.loss, self.targets, self.rows.weights)
         self._note(ledger, part, np.ones(step.size, dtype=bool), Refusal.IMPROPER_POSTERIOR)
 
     def _note(self, ledger: Ledger, part: slice, refused: NDArray[np.bool_], why: Refusal) -> None:

@@ -61,7 +61,10 @@ class DenseWork:
         # 50 rows make array operations pay. With 20, problems converge in fewer loops that take longer; with 400, some
         # of few columns take more loops. Fewer than 16 blocks amortise factorisations, more see newer posteriors.
         smallest = max(50, d)
-        return doubling_parts(n, smallest) if first else equal_parts(n, max(smallest, -(-n // 16)))
+        most = self.rows.at_once
+        if first:
+            return doubling_parts(n, min(smallest, most), most)
+        return equal_parts(n, min(max(smallest, -(-n // 16)), most))
 
     def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the linear predictors of a part of the rows."""
@@ -167,11 +170,11 @@ def share_within(farthest: float, moves: FloatArray, before: FloatArray, after: 
     return 1.0 if moved <= farthest else farthest / moved
 
 
-def doubling_parts(rows: int, smallest: int) -> list[slice]:
-    """Cut rows into blocks none of which is larger than all before it together, but for the first."""
+def doubling_parts(rows: int, smallest: int, most: int | None = None) -> list[slice]:
+    """Cut rows into blocks none of which is larger than all before it together, but for the first; or than ``most``."""
     ends = [min(smallest, rows)]
     while ends[-1] < rows:
-        ends.append(min(2 * ends[-1], rows))
+        ends.append(min(ends[-1] + min(ends[-1], most or rows), rows))
     return [slice(a, b) for a, b in pairwise([0, *ends])]
 
 

@@ -20,6 +20,7 @@ from cavity.ep.options import Negative, Options, SiteMode, make_options
 from cavity.ep.problem import are_linear, check_batches, check_factors, check_problem, check_sites, stacked, untouched
 from cavity.ep.progress import ProgressBar
 from cavity.ep.result import FactorError, Result, warn_of
+from cavity.ep.roles import Work
 from cavity.ep.snapshots import State
 from cavity.ep.sparse import SparseWork
 from cavity.factors import Factor, LinearBatches
@@ -249,14 +250,14 @@ def _run_blocks(
     if covariance == "full" and batches.dim > WIDEST_COVARIANCE:
         raise ValueError(f"covariance='full' has at most {WIDEST_COVARIANCE} columns, got {batches.dim}; try 'sparse'")
     rows = Rows.arrange(batches.X, np.asarray(batches.targets)[None], batches.weights, intercept=False)
-    work: blocks.Work
+    work: Work
     if covariance == "full":
         work = DenseWork(rows, prior)
     else:
         matrix = rows.matrix()
         work = SparseWork(rows, matrix, analyse(matrix), prior)
     with ProgressBar(options.max_iter, flag("verbose", watch.verbose)) as bar:
-        return blocks.run(batches.loss, rows, work, options, report=bar.after_change, state=watch.state)
+        return blocks.run(batches.loss, rows, work, options, course=blocks.Course(watch.state, bar.count_loop))
 
 
 def _check_unused(

@@ -32,8 +32,10 @@ class JointWork(DenseWork):
 
     def parts(self, first: bool) -> list[slice]:
         """Blocks of rows, at least as many as there are coefficients (`DenseWork.parts`)."""
-        n, smallest = self.rows.shape[0], max(50, self.prior.dim)
-        return doubling_parts(n, max(50, smallest // 4)) if first else equal_parts(n, max(smallest, -(-n // 16)))
+        n, smallest, most = self.rows.shape[0], max(50, self.prior.dim), self.rows.at_once
+        if first:
+            return doubling_parts(n, min(max(50, smallest // 4), most), most)
+        return equal_parts(n, min(max(smallest, -(-n // 16)), most))
 
     def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
         """Means ``(rows, K)`` and covariances ``(rows, K, K)`` of the predictors of a part of the rows."""

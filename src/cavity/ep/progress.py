@@ -32,9 +32,9 @@ class ProgressBar:
         """Show the updates of a run so far."""
         self.show(run.ledger.loops - 1, run.ledger.updates)
 
-    def after_change(self, loop: int, change: float) -> None:
+    def count_loop(self, run: Run) -> None:
         """Count one loop."""
-        self.show(loop, self._done + 1)
+        self.show(run.ledger.loops - 1, self._done + 1)
 
     def show(self, loop: int, done: int) -> None:
         """Show that so many are done in all."""

@@ -78,6 +78,19 @@ class RowSites:
         for name in _ARRAYS:
             getattr(self, name)[:] = arrays[f"site_{name}"]
 
+    @property
+    def average_step(self) -> float:
+        """Average step of the rows."""
+        return float(np.mean(self.step)) if self.step.size else 1.0
+
+    def put(self, part: slice, sites: RowSites, loss: Loss, targets: FloatArray, weights: FloatArray) -> None:
+        """Nothing to do: `part` gave views."""
+
+    def next_loss(self, adaptation: Any, loss: Loss, targets: FloatArray, weights: FloatArray) -> Loss:
+        """Ask what the loss of the next loop should be."""
+        following: Loss = adaptation.loss(loss, targets, weights, self)
+        return following
+
     def part(self, part: slice) -> RowSites:
         """Give views of the sites of some rows."""
         views = {name: getattr(self, name)[part] for name in _ARRAYS}

@@ -8,15 +8,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from cavity.ep.driver import Run
+
 
 @contextmanager
-def loop_report(visible: bool | None, max_iter: int, tol: float) -> Iterator[Callable[[int, float], None]]:
+def loop_report(visible: bool | None, max_iter: int, tol: float) -> Iterator[Callable[[Run], None]]:
     """Give a function that shows loops as they end: always, never, or for None those of long fits in a terminal."""
     shows, patience = (sys.stderr.isatty(), 3.0) if visible is None else (visible, 0.0)  # seconds
     start, before, shown = time.monotonic(), math.inf, False
 
-    def after_loop(loop: int, change: float) -> None:
+    def after_loop(going: Run) -> None:
         nonlocal before, shown
+        loop, change = going.ledger.loops - 1, going.ledger.changes[-1]
         elapsed, last, before = time.monotonic() - start, before, change
         if not shows or elapsed < patience:
             return

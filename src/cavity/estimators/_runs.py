@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.ep.adaptation import Adaptive, revised_variances, with_variances
-from cavity.ep.blocks import Work, run
+from cavity.ep.blocks import Course, run
 from cavity.ep.dense import DenseWork
 from cavity.ep.joint import JointWork
 from cavity.ep.knowledge import DiagonalKnowledge, Gaussian, Knowledge
 from cavity.ep.options import Options
 from cavity.ep.result import Refusal, Result
+from cavity.ep.roles import Work
 from cavity.ep.row_sites import RowSites
 from cavity.ep.sparse import SparseWork
 from cavity.estimators._design import Data, squared, with_intercept
@@ -64,7 +65,7 @@ def run_blocks(
         work: Work = work_for(rows, prior) if analysis is None else SparseWork(rows, matrix, analysis, prior)
         with loop_report(p.verbose, p.max_iter, p.tol) as report:
             own = replace(adaptation)
-            outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=own, report=report))
+            outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=own, course=Course(None, report)))
     return outcomes
 
 

@@ -83,6 +83,11 @@ class Rows:
         return self.order.size, int(self.X.shape[1]) + int(self.intercept)
 
     @property
+    def at_once(self) -> int:
+        """Most rows that may be asked for at once: all, since they are in memory."""
+        return max(self.order.size, 1)
+
+    @property
     def density(self) -> float:
         """Share of the entries of ``X`` that are not zero."""
         stored = self.X.nnz if sparse.issparse(self.X) else int(np.count_nonzero(self.X))

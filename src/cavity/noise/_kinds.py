@@ -57,6 +57,17 @@ class Gaussian(OfReals):
     def likeliest_scale(self, y: FloatArray, m: FloatArray, std: FloatArray, weights: FloatArray | None) -> float:
         return float(np.sqrt(np.average((y - m) ** 2 + std**2, weights=weights)))
 
+    def sums(self, y: FloatArray, m: FloatArray, std: FloatArray, weights: FloatArray | None) -> tuple[float, float]:
+        """Sum of expected squares, and rows."""
+        w = np.ones(y.shape) if weights is None else weights
+        return float(w @ ((y - m) ** 2 + std**2)), float(np.sum(w))
+
+    def sums_of_scale(self, rows: float, center: float) -> tuple[float, float]:
+        return rows * self.scale**2, rows
+
+    def scale_of(self, ratio: float) -> float:
+        return float(np.sqrt(ratio))
+
     def log_normalizer(self, targets: FloatArray) -> FloatArray:
         return np.full(targets.shape, np.log(self.scale * np.sqrt(2.0 * np.pi)))
 

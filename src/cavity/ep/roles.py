@@ -1,0 +1,131 @@
+"""What EP by blocks asks of its parts: the posterior, the sites of all rows, and what adapts beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.ep.knowledge import Knowledge
+from cavity.ep.row_sites import RowSites
+from cavity.ep.snapshots import State
+from cavity.gaussians.factorial import FactorialGaussian
+from cavity.losses import Loss
+
+FloatArray = NDArray[np.float64]
+
+
+class Work(Protocol):
+    """The posterior while EP works on it: what a backend for full or sparse precision offers."""
+
+    prior: FactorialGaussian
+    mean: FloatArray
+
+    def knowledge(self, log_scale: float) -> Knowledge:
+        """Give what the rows say, apart from the prior, with this scale of the sites."""
+
+    def parts(self, first: bool) -> Sequence[slice]:
+        """Blocks of rows of the first loop, or of a later one."""
+
+    def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the linear predictors of a block."""
+
+    def add(self, part: slice, precisions: FloatArray, shifts: FloatArray, farthest: float) -> float:
+        """Add to the sites of a block and return one; or change nothing and return the share that may be added.
+
+        The posterior must be proper, and no predictor of the block may move by more than ``farthest`` of its standard
+        deviations, before or after, whichever is larger.
+        """
+
+    def scale(self, factor: float) -> bool:
+        """Multiply all sites by a factor; False, and nothing changed, if the posterior would be improper."""
+
+    def set_prior(self, prior: FactorialGaussian) -> bool:
+        """Exchange the prior; False, and nothing changed, if the posterior would be improper."""
+
+    def variance(self) -> FloatArray:
+        """Posterior variances of the coefficients."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """Give the state between two blocks."""
+
+    def restore(self, state: State) -> None:
+        """Return to such a state."""
+
+
+class Sites(Protocol):
+    """Sites of all rows, in memory or elsewhere."""
+
+    ceiling: float
+
+    @property
+    def average_step(self) -> float:
+        """Average of the steps that rows took in the last loop."""
+
+    def part(self, part: slice) -> RowSites:
+        """Give the sites of some rows, to be changed and put back."""
+
+    def put(self, part: slice, sites: RowSites, loss: Loss, targets: FloatArray, weights: FloatArray) -> None:
+        """Put them back, with targets and weights of all rows."""
+
+    def next_loss(self, adaptation: Any, loss: Loss, targets: FloatArray, weights: FloatArray) -> Loss:
+        """Ask what the loss of the next loop should be, by the predictors of the loop that ended."""
+
+    def scale_by(self, factor: float) -> None:
+        """Multiply all sites by a factor, and forget in which direction they went."""
+
+    def arrays(self) -> dict[str, Any]:
+        """Give what all rows have as part of a snapshot."""
+
+    def set_arrays(self, arrays: State) -> None:
+        """Return to such a snapshot."""
+
+
+class Adaptation(Protocol):
+    """What is revised after every loop, beside the sites."""
+
+    def prior(
+        self, prior: FactorialGaussian, mean: FloatArray, variance: FloatArray, loop: int, change: float
+    ) -> FactorialGaussian:
+        """Prior for the next loop, given posterior means and variances of the coefficients and the loop's change."""
+
+    def loss(self, loss: Loss, targets: FloatArray, weights: FloatArray, sites: RowSites) -> Loss:
+        """Loss for the next loop; only its field ``scale`` may differ."""
+
+    def loss_of_sums(self, loss: Loss, sums: tuple[float, float], unit: float) -> Loss:
+        """Do the same from sums over all rows, where these are not kept in memory."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """Give the state between two loops."""
+
+    def restore(self, state: State) -> None:
+        """Return to such a state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Nothing is revised."""
+
+    def prior(
+        self, prior: FactorialGaussian, mean: FloatArray, variance: FloatArray, loop: int, change: float
+    ) -> FactorialGaussian:
+        """Keep the prior."""
+        return prior
+
+    def loss(self, loss: Loss, targets: FloatArray, weights: FloatArray, sites: RowSites) -> Loss:
+        """Keep the loss."""
+        return loss
+
+    def loss_of_sums(self, loss: Loss, sums: tuple[float, float], unit: float) -> Loss:
+        """Keep the loss."""
+        return loss
+
+    def snapshot(self) -> dict[str, Any]:
+        """Nothing to keep."""
+        return {}
+
+    def restore(self, state: State) -> None:
+        """Nothing to return to."""
