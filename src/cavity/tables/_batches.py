@@ -1,0 +1,129 @@
+"""What readers give: some consecutive rows of a file at a time, as NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity._checks import shown
+
+FloatArray = NDArray[np.float64]
+
+# Bytes of a batch in memory, about. Of 1 to 64 MB the fastest for CSV; of larger ones all memory is fresh every time.
+BATCH_BYTES = 8 << 20
+
+
+class Texts(NamedTuple):
+    """A column of strings: codes into levels, -1 where missing. Every level is distinct and occurs in the batch."""
+
+    codes: NDArray[np.int32]
+    levels: list[str]
+
+
+class RawTexts(NamedTuple):
+    """A column of strings as they are: row i is ``data[offsets[i]:offsets[i + 1]]`` in UTF-8, empty where missing."""
+
+    offsets: NDArray[np.int64]
+    data: NDArray[np.uint8]
+
+
+Column = FloatArray | Texts | RawTexts
+
+
+class Batch(NamedTuple):
+    """Some consecutive rows of one file.
+
+    Arrays may be read-only. Columns are in the order of the file. A libsvm file has the column ``target`` and its
+    features in ``rows``, a CSR array with as many columns as the largest feature of the batch needs.
+    """
+
+    path: Path
+    first: int  # number of the first row within the file; the first row of data is 1
+    columns: dict[str, Column]
+    rows: Any = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        column = next(iter(self.columns.values()))
+        if isinstance(column, Texts):
+            return column.codes.size
+        return column.offsets.size - 1 if isinstance(column, RawTexts) else column.size
+
+
+class Reader(Protocol):
+    """A file that is read in batches, as often as one likes, in the same batches every time.
+
+    ``kinds`` has every column in the order of the file: ``"number"`` or ``"text"``; anything else is the name of a
+    type that cannot be read, and `batches` refuses such a column.
+    """
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        ...
+
+    @property
+    def kinds(self) -> dict[str, str]: ...
+    def batches(self, columns: Collection[str] | None = None) -> Iterator[Batch]:
+        """Read the named columns, or all, from the first row on. Memory is bounded by the batch."""
+        ...
+
+
+class ReadOptions(NamedTuple):
+    """What a user says about a file."""
+
+    text: frozenset[str] = frozenset()  # columns to be read as strings
+    raw: frozenset[str] = frozenset()  # the same, as `RawTexts`
+    delimiter: str | None = None  # of CSV; found in the header if None
+    zero_based: bool | Literal["auto"] = "auto"  # first index of libsvm
+    batch_bytes: int = BATCH_BYTES
+
+
+def chosen(path: Path, kinds: dict[str, str], columns: Collection[str] | None) -> list[str]:
+    """Check a choice of columns, and put it in the order of the file."""
+    wanted = set(kinds if columns is None else columns)
+    if not wanted:
+        raise ValueError(f"{path}: name at least one column to read, of {listed(kinds)}")
+    check_names(path, kinds, wanted)
+    for name in kinds:
+        if name in wanted and kinds[name] not in ("number", "text"):
+            raise ValueError(
+                f"{path}, column {name!r}: {kinds[name]} is neither a number nor text; "
+                "drop the column, or convert it to one of these"
+            )
+    return [name for name in kinds if name in wanted]
+
+
+def check_names(path: Path, names: Iterable[str], wanted: Iterable[str]) -> None:
+    """Refuse names that are not columns of the file."""
+    known = dict.fromkeys(names)
+    for name in wanted:
+        if name not in known:
+            raise ValueError(f"{path} has no column {shown(name)}; it has {listed(known)}")
+
+
+def check_distinct(path: Path, names: Iterable[str]) -> None:
+    """Refuse a file with two columns of one name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{path}, column {name!r}: two columns have this name; rename one of them")
+        seen.add(name)
+
+
+def no_rows(path: Path) -> ValueError:
+    """Say that a file has a header and nothing else."""
+    return ValueError(f"{path} has columns but no rows; it must have at least one")
+
+
+def listed(names: Iterable[str], most: int = 10) -> str:
+    """Write names for a message, the first few of many."""
+    every = list(names)
+    return ", ".join(map(repr, every[:most])) + (f" and {len(every) - most} more" if len(every) > most else "")
