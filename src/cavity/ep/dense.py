@@ -136,7 +136,7 @@ class DenseWork:
 
     def _rows_of(self, part: slice) -> FloatArray:
         n, d = self.rows.shape
-        if 8 * n * d <= _KEPT_BYTES:
+        if 8 * n * d <= _KEPT_BYTES and n <= self.rows.at_once:
             if self._block[1].shape[0] != n:
                 self._block = slice(0, n), self.rows.block(slice(0, n))
             return self._block[1][part]

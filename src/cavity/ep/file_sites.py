@@ -7,9 +7,9 @@ that can be reported, and what is resident stays the size of a block.
 
 from __future__ import annotations
 
-import io
 import math
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ _CHUNK = 1 << 22
 class Column(NamedTuple):
     """What every row has of one kind, as a region of a file."""
 
-    file: io.FileIO
+    file: Any
     start: int
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -51,7 +51,7 @@ class Column(NamedTuple):
         while done < len(view):
             got = self.file.readinto(view[done:])
             if not got:
-                raise OSError(f"{self.file.name} ended too early; it was changed while it was in use")
+                raise OSError("a scratch file ended too early; it was changed while it was in use")
             done += got
         return values
 
@@ -71,12 +71,12 @@ class Column(NamedTuple):
 
 
 class FileSites:
-    """Sites of all rows in a file, uniform at first; closed and removed by `close`.
+    """Sites of all rows in a scratch file, uniform at first; it is gone when it is closed.
 
     Parameters
     ----------
-    path
-        File to be made.
+    folder
+        Folder of the file; None for that of the system.
     count
         Number of rows.
     predictors
@@ -87,7 +87,7 @@ class FileSites:
         Standard deviation of real targets, one for others: the unit in which the least noise is counted.
     """
 
-    def __init__(self, path: Path, count: int, predictors: int | None, offset: Any, unit: float) -> None:
+    def __init__(self, folder: Path | None, count: int, predictors: int | None, offset: Any, unit: float) -> None:
         self.ceiling, self._offset, self._unit, self._predictors = 1.0, offset, unit, predictors
         self._sums, self._steps = np.zeros(2), np.zeros(2)
         vector = () if predictors is None else (predictors,)
@@ -99,7 +99,7 @@ class FileSites:
             "turn_precision": (single, vector * 2),
             "turn_shift": (single, vector),
         }
-        self._path, self._file = path, io.FileIO(path, "x+b")
+        self._file: Any = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  (`close` closes it)
         self.columns: dict[str, Column] = {}
         start = 0
         for name, (dtype, shape) in kinds.items():
@@ -170,9 +170,8 @@ class FileSites:
                 i += len(values)
 
     def close(self) -> None:
-        """Close and remove the file."""
+        """Close the file, which removes it."""
         self._file.close()
-        self._path.unlink(missing_ok=True)
 
 
 __all__ = ["Column", "FileSites"]

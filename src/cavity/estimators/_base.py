@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cavity.ep.adaptation import Adaptive, Group
 from cavity.ep.result import Result, Status
+from cavity.estimators._checkpoints import Checkpoint
 from cavity.estimators._design import Data, SumsTargets
 from cavity.estimators._joint import repeated, repeated_groups
 from cavity.estimators._parameters import Parameters
@@ -99,6 +103,8 @@ class LinearEP(ReadsRows):
         y: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         offset: ArrayLike | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: float = 60.0,
     ) -> Self:
         """Fit the posterior to data.
 
@@ -114,6 +120,12 @@ class LinearEP(ReadsRows):
             A row of weight w counts as w equal rows; weight 0 as absent.
         offset : array-like of shape (n_samples,), optional
             Known part of the linear predictor, such as the logarithm of an exposure.
+        checkpoint : path, optional
+            File that keeps the state of the fit after a loop. If it exists, the fit continues from it, and ends with
+            the same numbers as one that was never interrupted; one of other data, parameters or another version is a
+            ValueError. A product of Gaussians keeps none.
+        every : float, default=60.0
+            Seconds between two writes of the checkpoint at least.
 
         Returns
         -------
@@ -125,10 +137,20 @@ class LinearEP(ReadsRows):
             if is_source(X):
                 if y is not None or sample_weight is not None or offset is not None:
                     raise ValueError("a table names its target, weights and offsets itself: pass the table alone")
-                self._learn(*self._prepare_source(X))
+                prepared = self._prepare_source(X)
             else:
-                self._learn(*self._prepare_arrays(X, y, sample_weight, offset))
+                prepared = self._prepare_arrays(X, y, sample_weight, offset)
+            try:
+                self._learn(*prepared, None if checkpoint is None else partial(self._checkpoint, checkpoint, every))
+            finally:
+                prepared[0].close()
         return self
+
+    def _checkpoint(self, path: str | os.PathLike[str], every: float, digest: str) -> Checkpoint:
+        """Open the checkpoint of a fit to data of this digest."""
+        parameters = {name: value for name, value in sorted(self.get_params().items()) if name != "verbose"}
+        described = ", ".join(f"{name}={_described(value)}" for name, value in parameters.items())
+        return Checkpoint(path, every, {"model": type(self).__name__, "parameters": described, "data": digest})
 
     def _prepare_arrays(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Prepared, Totals, Any]:
         """Check arrays, and bring their rows to the order of visits; the last is a joint loss and its plan, or None."""
@@ -161,7 +183,7 @@ class LinearEP(ReadsRows):
             coding = self._joint_coding(coding, summary)
         return source.cavity_prepare(coding, intercept), totals, joint
 
-    def _learn(self, rows: Prepared, totals: Totals, joint: tuple[Any, Plan] | None) -> None:
+    def _learn(self, rows: Prepared, totals: Totals, joint: tuple[Any, Plan] | None, checkpoint: Any) -> None:
         """Plan, run EP, and keep what it found."""
         p = Parameters.of(self, self._width)
         if joint is None:
@@ -171,7 +193,7 @@ class LinearEP(ReadsRows):
         typical = totals.typical_variance(self._typical_spread)
         prior, groups = self._prior_and_groups(p, typical, getattr(loss, "predictors", 1))
         adaptation = Adaptive(groups, self._finds_scale)
-        outcomes = rows.run(Task(loss, prior, plan, p, adaptation, analysis, self.random_state))
+        outcomes = rows.run(Task(loss, prior, plan, p, adaptation, analysis, self.random_state, checkpoint))
         with threads_for(rows.shape):
             self._keep(plan, p.intercept, outcomes, rows, totals)
 
@@ -241,6 +263,13 @@ class LinearEP(ReadsRows):
             raise
         if "_streams" in self.__dict__:
             self._streams.commit()
+
+
+def _described(value: Any) -> str:
+    """Write a parameter such that different ones differ."""
+    if not isinstance(value, np.ndarray):
+        return repr(value)
+    return f"array {value.shape} {hashlib.blake2b(value.tobytes(), digest_size=8).hexdigest()}"
 
 
 __all__ = ["ConditionalDeviationsWarning", "LinearEP"]

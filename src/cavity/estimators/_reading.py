@@ -12,6 +12,7 @@ from sklearn.utils.validation import _check_y, check_is_fitted, validate_data
 from cavity.estimators._categories import encode, levels_of
 from cavity.estimators._merging import Mergeable
 from cavity.estimators._parameters import LARGEST_NUMBER
+from cavity.estimators._preprocessing import EncodedRows, Preprocessing
 from cavity.factors import canonical
 
 # Types of the entries of X that are kept as they are.
@@ -21,7 +22,17 @@ _KINDS = (np.float64, np.float32)
 class ReadsRows(Mergeable):
     """Checks rows once, before anything is computed from them."""
 
+    # What a table's columns went through, in plain form; models fitted to arrays have none.
+    preprocessing_: Any
+
     def _check_X(self, X: Any, **options: Any) -> Any:  # noqa: N802
+        if isinstance(X, EncodedRows):
+            y = options.get("y")
+            if y is None:
+                return X.matrix
+            return X.matrix, _check_y(y, y_numeric=options.get("y_numeric", False), estimator=self)
+        if "preprocessing_" in self.__dict__ and not options.get("reset", True):
+            X = Preprocessing.of(self.preprocessing_).frame(X, list(self.__dict__.get("categories_", {})))
         if options.get("reset", True):
             levels = levels_of(X)
             self.__dict__.pop("categories_", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cavity.ep.adaptation import Adaptive, revised_variances, with_variances
 from cavity.ep.blocks import Course, run
 from cavity.ep.dense import DenseWork
+from cavity.ep.driver import Run
 from cavity.ep.joint import JointWork
 from cavity.ep.knowledge import DiagonalKnowledge, Gaussian, Knowledge
 from cavity.ep.options import Options
@@ -21,6 +22,7 @@ from cavity.ep.result import Refusal, Result
 from cavity.ep.roles import Work
 from cavity.ep.row_sites import RowSites
 from cavity.ep.sparse import SparseWork
+from cavity.estimators._checkpoints import Checkpoint
 from cavity.estimators._design import Data, squared, with_intercept
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._progress import loop_report
@@ -54,19 +56,50 @@ def work_for(rows: Rows, prior: FactorialGaussian, start: Any = None) -> DenseWo
     return kind(rows, prior, start)
 
 
+class Keeping(NamedTuple):
+    """Where a run keeps things outside memory: sites, made for a loss by ``sites``, and a checkpoint."""
+
+    sites: Callable[[Loss], Any] | None = None
+    checkpoint: Checkpoint | None = None
+
+
 def run_blocks(
-    loss: Loss, rows: Rows, prior: FactorialGaussian, p: Parameters, adaptation: Adaptive, analysis: Analysis | None
+    loss: Loss,
+    rows: Any,
+    prior: FactorialGaussian,
+    p: Parameters,
+    adaptation: Adaptive,
+    analysis: Analysis | None,
+    keeping: Keeping | None = None,
 ) -> list[Result]:
     """Fit every linear predictor with all correlations: dense, or sparse where there is an analysis of the pattern."""
+    make_sites, checkpoint = keeping or Keeping()
     options = Options(p.max_iter, p.tol, single_pass=p.max_iter == 1)
     matrix = None if analysis is None else rows.matrix()
     outcomes = []
-    for k in range(rows.targets.shape[0]):
+    for k in range(len(rows.targets)):
         work: Work = work_for(rows, prior) if analysis is None else SparseWork(rows, matrix, analysis, prior)
+        sites = None if make_sites is None else make_sites(loss)
         with loop_report(p.verbose, p.max_iter, p.tol) as report:
+            course = _course(k, report, checkpoint)
             own = replace(adaptation)
-            outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=own, course=Course(None, report)))
+            outcome = run(loss, rows, work, options, predictor=k, adaptation=own, sites=sites, course=course)
+            outcomes.append(outcome if sites is None else replace(outcome, state={}))
+        if sites is not None:
+            sites.close()
     return outcomes
+
+
+def _course(predictor: int, report: Callable[[Run], None], checkpoint: Checkpoint | None) -> Course:
+    """Show progress after every loop, and keep checkpoints; continue from the last one if there is any."""
+    if checkpoint is None:
+        return Course(None, report)
+
+    def after_loop(going: Run) -> None:
+        report(going)
+        checkpoint.save(predictor, going, finished=going.has_converged)
+
+    return Course(checkpoint.state(predictor), after_loop)
 
 
 def take_rows(
@@ -151,4 +184,4 @@ def _revised_loss(factors: LinearBatches, posterior: FactorialGaussian, adaptati
     return adaptation.loss(factors.loss, factors.targets, weights, sites)
 
 
-__all__ = ["BATCH_SIZE", "Taken", "run_blocks", "run_products", "take_rows", "work_for"]
+__all__ = ["BATCH_SIZE", "Keeping", "Taken", "run_blocks", "run_products", "take_rows", "work_for"]

@@ -17,11 +17,12 @@ from sklearn.utils import check_random_state
 
 from cavity.ep.adaptation import Adaptive
 from cavity.ep.result import Result
+from cavity.estimators._checkpoints import Checkpoint
 from cavity.estimators._design import Data
 from cavity.estimators._labels import signs_of
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan
-from cavity.estimators._runs import run_blocks, run_products
+from cavity.estimators._runs import Keeping, run_blocks, run_products
 from cavity.estimators._threads import threads_for
 from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis
@@ -124,7 +125,7 @@ class Coding(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What is to be run on prepared rows."""
+    """What is to be run on prepared rows; ``checkpoint`` is made from a digest of the data."""
 
     loss: Loss
     prior: FactorialGaussian
@@ -133,6 +134,7 @@ class Task(NamedTuple):
     adaptation: Adaptive
     analysis: Analysis | None = None
     random_state: Any = None
+    checkpoint: Callable[[str], Checkpoint] | None = None
 
     @property
     def seed(self) -> int:
@@ -159,6 +161,9 @@ class Prepared(Protocol):
 
     def sum_over_targets(self, function: Callable[[FloatArray], FloatArray]) -> float:
         """Weighted sum of a function of the first targets."""
+
+    def close(self) -> None:
+        """Give back what was taken for the rows, once a fit is done."""
 
 
 class Source(Protocol):
@@ -203,11 +208,15 @@ class InMemory:
         with threads_for(self.shape):
             if task.plan.covariance == "diagonal":
                 return run_products(loss, self.data, task.prior, p, task.adaptation, task.seed)
-            return run_blocks(loss, self.rows, task.prior, p, task.adaptation, task.analysis)
+            keeping = Keeping(None, None if task.checkpoint is None else task.checkpoint(self.rows.digest()))
+            return run_blocks(loss, self.rows, task.prior, p, task.adaptation, task.analysis, keeping)
 
     def sum_over_targets(self, function: Callable[[FloatArray], FloatArray]) -> float:
         """Weighted sum of a function of the first targets."""
         return self.data.sum_over_targets(function)
+
+    def close(self) -> None:
+        """Nothing to give back."""
 
 
 __all__ = ["Coding", "InMemory", "Moments", "Prepared", "Source", "Summary", "Task", "is_source"]

@@ -9,6 +9,7 @@ change where they are normalised by sums over other rows.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -92,6 +93,16 @@ class Rows:
         """Share of the entries of ``X`` that are not zero."""
         stored = self.X.nnz if sparse.issparse(self.X) else int(np.count_nonzero(self.X))
         return float(stored / max(self.X.shape[0] * self.X.shape[1], 1))
+
+    def digest(self) -> str:
+        """Digest of the content, which another data set does not share."""
+        digest, X = hashlib.blake2b(digest_size=16), self.X
+        parts = (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
+        for array in (*parts, self.order, self.targets, self.weights, self.offset):
+            if array is not None:
+                digest.update(f"{array.dtype} {array.shape}".encode())
+                digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+        return digest.hexdigest()
 
     def block(self, part: slice) -> FloatArray:
         """Rows of a part as a C-ordered array of double precision."""

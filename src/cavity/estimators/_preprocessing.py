@@ -1,0 +1,136 @@
+"""What is done to the columns of a table before its rows are encoded, and encoded rows themselves.
+
+Numbers are standardised; where they may be missing, the mean stands in for them and a column of its own says so.
+A model keeps this as plain values (``preprocessing_``), so that files can hold it, and applies it to tables and
+DataFrames alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from cavity._checks import as_float
+
+FloatArray = NDArray[np.float64]
+
+
+class EncodedRows(NamedTuple):
+    """Rows that a source has encoded for a model: they need no further look."""
+
+    matrix: Any
+
+
+class Preprocessing(NamedTuple):
+    """What is done to numbers, by their names.
+
+    Parameters
+    ----------
+    numbers
+        Names of the columns of numbers.
+    means, scales
+        What is subtracted from them, and what they are divided by then.
+    filled
+        Those that may be missing: the mean stands in for them, and a column of zeros and ones follows the numbers.
+    hashed, hash_bits
+        Columns of text whose words are counted in 2**hash_bits columns each.
+    """
+
+    numbers: tuple[str, ...]
+    means: FloatArray
+    scales: FloatArray
+    filled: tuple[str, ...] = ()
+    hashed: tuple[str, ...] = ()
+    hash_bits: int = 0
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the columns that it makes."""
+        words = [f"{name}#{k}" for name in self.hashed for k in range(2**self.hash_bits)]
+        return [*self.numbers, *(f"{name} (missing)" for name in self.filled), *words]
+
+    @property
+    def width(self) -> int:
+        """Number of the columns that it makes of numbers."""
+        return len(self.numbers) + len(self.filled)
+
+    def apply(self, values: FloatArray) -> FloatArray:
+        """Standardise columns of numbers, and append which were missing."""
+        found = (values - self.means) / self.scales
+        if not self.filled:
+            return np.asarray(found)
+        missing = np.isnan(values)
+        found[missing] = 0.0
+        places = [self.numbers.index(name) for name in self.filled]
+        return np.column_stack([found, missing[:, places]])
+
+    def plain(self) -> dict[str, Any]:
+        """Give names, numbers and arrays only."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in self._asdict().items()}
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Preprocessing:
+        """Undo `plain`; `ValueError` unless all parts fit together."""
+        try:
+            numbers, filled, hashed = (tuple(plain[name]) for name in ("numbers", "filled", "hashed"))
+            means, scales = (np.asarray(plain[name], dtype=np.float64) for name in ("means", "scales"))
+            bits = plain["hash_bits"]
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"the model is not consistent: its preprocessing lacks {error}") from error
+        fits = means.shape == scales.shape == (len(numbers),) and set(filled) <= set(numbers)
+        fits &= bool(np.all(np.isfinite(means)) and np.all((scales > 0.0) & (scales < np.inf)))
+        fits &= all(isinstance(name, str) for name in (*numbers, *hashed)) and 0 <= as_float(bits) <= 30
+        if not fits:
+            raise ValueError("the model is not consistent: its preprocessing does not fit together")
+        return cls(numbers, means, scales, filled, hashed, int(bits))
+
+    def frame(self, X: Any, categories: Sequence[str]) -> Any:
+        """Apply it to a DataFrame, which keeps columns of numbers and of categories."""
+        if self.hashed:
+            raise ValueError("this model hashes words: predict from a cavity.tables.Table, not from a DataFrame")
+        if not hasattr(X, "columns") or not hasattr(X, "assign"):
+            raise ValueError(f"X must be a table or a DataFrame with the columns {[*self.numbers, *categories]}")
+        lacking = [name for name in (*self.numbers, *categories) if name not in X.columns]
+        if lacking:
+            raise ValueError(f"X has no column {lacking[0]!r}; it needs {[*self.numbers, *categories]}")
+        values = np.empty((len(X), len(self.numbers)))
+        for k, name in enumerate(self.numbers):
+            values[:, k] = np.asarray(X[name], dtype=np.float64)
+        made = self.apply(values)
+        kept = X[list(categories)]
+        return kept.assign(**dict(zip(self.features, made.T, strict=True)))[[*self.features, *categories]]
+
+
+def encode_rows(
+    numbers: FloatArray, codes: NDArray[np.int64], levels: Sequence[int], preprocessing: Preprocessing, dense: bool
+) -> Any:
+    """Encode rows: numbers preprocessed, then one column per level and one for levels that are not known.
+
+    ``codes`` has one column per column of categories, the number of levels for one that is not known. CSR without
+    stored zeros, or dense.
+    """
+    made, n = preprocessing.apply(numbers), len(numbers)
+    first = made.shape[1]
+    starts = first + np.concatenate([[0], np.cumsum(np.asarray(levels, dtype=np.int64) + 1)])
+    width = int(starts[-1])
+    if dense or not len(levels):
+        rows = np.zeros((n, width))
+        rows[:, :first] = made
+        for k in range(len(levels)):
+            rows[np.arange(n), starts[k] + codes[:, k]] = 1.0
+        return rows
+    data = np.column_stack([made, np.ones((n, len(levels)))])
+    indices = np.empty(data.shape, dtype=np.int32)
+    indices[:, :first] = np.arange(first)
+    indices[:, first:] = codes + starts[:-1]
+    ends = np.arange(n + 1, dtype=np.int64) * data.shape[1]
+    found = sparse.csr_array((data.ravel(), indices.ravel(), ends), shape=(n, width))
+    found.eliminate_zeros()
+    return found
+
+
+__all__ = ["EncodedRows", "Preprocessing", "encode_rows"]

@@ -1,0 +1,218 @@
+"""The first look at all rows of a table: what they hold is gathered, and records of them are written to a spool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.estimators._parameters import LARGEST_NUMBER
+from cavity.estimators._preprocessing import Preprocessing
+from cavity.estimators._sources import Moments, Summary
+from cavity.tables._batches import Batch, Reader, Texts
+from cavity.tables._gathering import MOST_CLASSES, Codes, RunningMoments, first_bad
+from cavity.tables._schema import Roles, Schema
+
+FloatArray = NDArray[np.float64]
+
+
+class Read(NamedTuple):
+    """A batch in numbers: features that are numbers, codes of levels, and what every row has beside them."""
+
+    batch: Batch
+    numbers: FloatArray
+    codes: FloatArray
+    target: FloatArray
+    offset: FloatArray
+    weight: FloatArray
+
+    def records(self) -> FloatArray:
+        """Give records for the spool, rows of weight zero left out."""
+        whole = np.column_stack([self.numbers, self.codes, self.target, self.offset, self.weight])
+        return whole if np.all(self.weight > 0.0) else whole[self.weight > 0.0]
+
+
+@dataclass(slots=True, eq=False)
+class FirstPass:
+    """Gathers what is to be known of all rows, batch by batch.
+
+    Parameters
+    ----------
+    schema, roles
+        What the columns are.
+    targets
+        ``"classes"`` or ``"numbers"``.
+    fills
+        Whether numbers may be missing.
+    """
+
+    schema: Schema
+    roles: Roles
+    targets: str
+    fills: bool
+    levels: list[Codes] = field(default_factory=list)
+    classes: Codes = field(default_factory=Codes)
+    counts: FloatArray = field(default_factory=lambda: np.zeros(0))
+    weight: float = 0.0
+    bounds: FloatArray = field(default_factory=lambda: np.array([np.inf, -np.inf]))
+    moments: RunningMoments = field(default_factory=lambda: RunningMoments(0))
+    target_moments: RunningMoments = field(default_factory=lambda: RunningMoments(2))
+    missing: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+
+    def __post_init__(self) -> None:
+        numbers = len(self.schema.numbers)
+        self.levels = [Codes() for _ in self.schema.categories]
+        self.moments, self.missing = RunningMoments(numbers), np.zeros(numbers, dtype=bool)
+
+    def read(self, readers: Sequence[Reader]) -> Iterator[Read]:
+        """Read all batches, gather, and give them in numbers."""
+        for reader in readers:
+            for batch in reader.batches(self.schema.columns(self.roles)):
+                yield self._take(batch)
+        if self.weight == 0.0:
+            raise ValueError(f"{readers[0].path}: no row has a positive weight")
+
+    def _take(self, batch: Batch) -> Read:
+        n = batch.n_rows
+        numbers = np.empty((n, len(self.schema.numbers)))
+        for k, name in enumerate(self.schema.numbers):
+            numbers[:, k] = self._number(batch, name, missing=self.fills)
+        codes = np.empty((n, len(self.schema.categories)))
+        for k, name in enumerate(self.schema.categories):
+            codes[:, k] = _coded(batch, name, self.levels[k])
+        weight = np.ones(n) if self.roles.weight is None else self._number(batch, self.roles.weight)
+        row = first_bad(weight, lambda w: w < 0.0)
+        if row is not None:
+            raise ValueError(
+                f"{where(batch, row, self.roles.weight)}: a weight must not be negative, got {weight[row]:g}"
+            )
+        offset = np.zeros(n) if self.roles.offset is None else self._number(batch, self.roles.offset)
+        target = self._target(batch)
+        self._gather(numbers, target, offset, weight)
+        return Read(batch, numbers, codes, target, offset, weight)
+
+    def _gather(self, numbers: FloatArray, target: FloatArray, offset: FloatArray, weight: FloatArray) -> None:
+        kept = weight > 0.0
+        self.moments.add(numbers if np.all(kept) else numbers[kept])
+        self.missing |= np.any(np.isnan(numbers), axis=0)
+        self.weight += float(np.sum(weight))
+        if self.targets == "classes":
+            counts = np.bincount(target[kept].astype(np.intp), minlength=len(self.classes)).astype(np.float64)
+            counts[: self.counts.size] += self.counts
+            self.counts = counts
+        elif target.size:
+            apart = target - offset
+            self.bounds = np.array([min(self.bounds[0], target.min()), max(self.bounds[1], target.max())])
+            with np.errstate(invalid="ignore", divide="ignore"):
+                logs = np.where(target > 0.0, np.log(np.maximum(target, np.finfo(np.float64).tiny)), 0.0)
+            self.target_moments.add(np.column_stack([apart, logs]), weight)
+
+    def _number(self, batch: Batch, name: str, missing: bool = False) -> FloatArray:
+        column = batch.columns[name]
+        if isinstance(column, Texts) or not isinstance(column, np.ndarray):
+            raise ValueError(f"{batch.path}, column {name!r}: must hold numbers, got text")
+        row = first_bad(column, lambda v: ~(np.abs(v) <= LARGEST_NUMBER) & (~np.isnan(v) | (not missing)))
+        if row is None:
+            return column
+        if not np.isnan(column[row]):
+            raise ValueError(
+                f"{where(batch, row, name)}: numbers must be at most {LARGEST_NUMBER:g}, got {column[row]}"
+            )
+        advice = "; fill it, or say missing='mean'" if name in self.schema.numbers else ""
+        raise ValueError(f"{where(batch, row, name)}: the number is missing{advice}")
+
+    def _target(self, batch: Batch) -> FloatArray:
+        name = self.roles.target
+        if name is None:
+            raise ValueError("a table needs target=, the name of the column to be predicted")
+        if self.targets == "numbers":
+            if isinstance(batch.columns[name], Texts):
+                raise ValueError(f"{batch.path}, column {name!r}: targets must be numbers, got text; take EPClassifier")
+            return self._number(batch, name)
+        codes = _coded(batch, name, self.classes)
+        if len(self.classes) > MOST_CLASSES:
+            raise ValueError(
+                f"{batch.path}, column {name!r}: more than {MOST_CLASSES} different labels; take EPRegressor if it is "
+                "a number to be predicted"
+            )
+        return codes
+
+    def preprocessing(self, hashed: Sequence[str], hash_bits: int) -> Preprocessing:
+        """Means and scales of the numbers, and which may be missing."""
+        filled = tuple(name for name, lacks in zip(self.schema.numbers, self.missing, strict=True) if lacks)
+        return Preprocessing(
+            self.schema.numbers,
+            self.moments.mean,
+            self.moments.scale,
+            filled,
+            tuple(hashed),
+            hash_bits if hashed else 0,
+        )
+
+    def sizes(self, preprocessing: Preprocessing) -> float:
+        """Sum of weights times squared lengths of encoded rows, by the moments of columns."""
+        rows = max(float(np.max(self.moments.count, initial=0.0)), 1.0)
+        squares = self.moments.squares / preprocessing.scales**2 / rows
+        lacking = (1.0 - self.moments.count / rows)[self.missing]
+        return float(self.weight * (np.sum(squares) + np.sum(lacking) + len(self.schema.categories)))
+
+    def summary(self, preprocessing: Preprocessing, sizes: float) -> Summary:
+        """Give what an estimator wants to know; ``sizes`` are those of `Summary`."""
+        categories = {name: codes.sorted()[0] for name, codes in zip(self.schema.categories, self.levels, strict=True)}
+        features = preprocessing.features
+        classes, counts, moments = None, None, None
+        if self.targets == "classes":
+            labels, places = self.classes.sorted()
+            present = np.asarray(labels)
+            whole = present.dtype.kind == "f" and bool(np.all(present == np.floor(present)))
+            classes = present.astype(np.int64) if whole and np.all(np.abs(present) < 2**53) else present
+            if present.dtype.kind == "f" and not whole and len(labels) > 2:
+                raise ValueError(
+                    f"column {self.roles.target!r}: labels must be whole numbers or text; take EPRegressor"
+                )
+            counts = np.zeros(len(labels))
+            counts[places] = self.counts
+        else:
+            (mean, log_mean), (squares, log_squares) = self.target_moments.mean, self.target_moments.squares
+            moments = Moments(*map(float, (*self.bounds, mean, squares, log_mean, log_squares)))
+        return Summary(
+            self.weight,
+            sizes,
+            len(features) + len(categories),
+            [*features, *categories],
+            categories,
+            classes,
+            counts,
+            moments,
+            self.roles.offset is not None,
+            preprocessing.plain(),
+        )
+
+    @property
+    def places(self) -> tuple[NDArray[np.int64], ...]:
+        """Where the levels of every column of categories stand in order."""
+        return tuple(codes.sorted()[1] for codes in self.levels)
+
+
+def where(batch: Batch, row: int, column: Any) -> str:
+    """Name the file, row and column of a value."""
+    return f"{Path(batch.path)}, row {batch.first + row}, column {column!r}"
+
+
+def _coded(batch: Batch, name: str, codes: Codes) -> FloatArray:
+    """Give the numbers of levels or labels; a missing one is an error."""
+    column: Any = batch.columns[name]
+    found = codes.texts(column) if isinstance(column, Texts) else codes.numbers(column)
+    row = first_bad(found, lambda c: c < 0.0)
+    if row is not None:
+        raise ValueError(
+            f"{where(batch, row, name)}: the value is missing; give it a level of its own, such as 'missing'"
+        )
+    return found
+
+
+__all__ = ["FirstPass", "Read", "where"]

@@ -1,0 +1,195 @@
+"""A table in files, as a value that estimators fit and predict from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cavity._checks import one_of, shown, whole_number
+from cavity.estimators._preprocessing import EncodedRows, Preprocessing, encode_rows
+from cavity.estimators._sources import Coding, Prepared, Summary
+from cavity.tables._batches import Batch, Reader, Texts
+from cavity.tables._files import open_reader
+from cavity.tables._first_pass import FirstPass, where
+from cavity.tables._gathering import first_bad
+from cavity.tables._prepared import SpooledTable
+from cavity.tables._rows import Encoder
+from cavity.tables._schema import Roles, resolve
+from cavity.tables._spool import Spool
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    r"""Rows in one or several files, which may be larger than memory.
+
+    Estimators take a table in the place of an array: ``EPClassifier().fit(Table("train.csv", target="income"))``. A
+    first pass finds means, scales, levels and classes, and writes the rows once to a scratch file in binary form;
+    later passes read that. Numbers are standardised. A column of text is a column of categories, with one coefficient
+    per level and a prior variance that is found; levels that occur only in new data have the prior.
+
+    Rows are visited in the order of a hash of their content, so that it does not matter how files are sorted, and equal
+    rows count as one of the sum of their weights.
+
+    Parameters
+    ----------
+    paths
+        A file or several with the same columns: Parquet (``.parquet``), CSV (``.csv``, ``.tsv``, also with ``.gz``).
+    target
+        Column of labels or targets. Not needed for predictions.
+    weight, offset
+        Columns of weights, and of known parts of the linear predictor.
+    categories
+        Columns of numbers that stand for categories, such as identifiers. Columns of text are categories anyway.
+    drop
+        Columns that are left out.
+    missing
+        What to do where a number is missing: ``"error"``, or ``"mean"``, which fills in the mean and adds a column that
+        says where.
+    memory
+        Bytes that encoded rows may take in memory, 256 MB by default; more rows are read from the scratch file.
+    scratch
+        Folder of the scratch file, by default that of the system for temporary files. It takes 8 bytes per row and
+        column, and during a fit 28 bytes per row for the sites.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from cavity import EPRegressor
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "trees.csv"
+    >>> lines = [f"{k % 7},{'ab'[k % 2]},{k % 7 + k % 2}" for k in range(40)]
+    >>> _ = path.write_text("\n".join(["height,kind,volume", *lines]))
+    >>> EPRegressor().fit(Table(path, target="volume")).feature_names_in_.tolist()
+    ['height', 'kind']
+    """
+
+    paths: Paths
+    target: str | None = None
+    weight: str | None = None
+    offset: str | None = None
+    categories: Collection[str] = ()
+    drop: Collection[str] = ()
+    missing: str = "error"
+    memory: int = 1 << 28
+    scratch: str | os.PathLike[str] | None = None
+    _found: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        one_of("missing", self.missing, ("error", "mean"))
+        whole_number("memory", self.memory, least=0)
+        for name in ("categories", "drop"):
+            if isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} must be a list of columns, got {shown(getattr(self, name))}")
+        if not self._files:
+            raise ValueError("a table needs at least one file, got none")
+
+    @property
+    def _files(self) -> list[Path]:
+        if isinstance(self.paths, str | os.PathLike):
+            return [Path(self.paths)]
+        return [Path(path) for path in self.paths]
+
+    @property
+    def _roles(self) -> Roles:
+        return Roles(self.target, self.weight, self.offset, frozenset(self.categories), frozenset(self.drop))
+
+    def _readers(self, text: Collection[str]) -> list[Reader]:
+        return [open_reader(path, text=text) for path in self._files]
+
+    # What estimators ask for, `cavity.estimators._sources`.
+
+    def cavity_summary(self, targets: str) -> Summary:
+        """Read all rows once: gather what an estimator wants to know, and write records of them."""
+        roles = self._roles
+        if roles.target is None:
+            raise ValueError("a table needs target=, the name of the column to be predicted")
+        readers = self._readers(roles.categories)
+        schema = resolve(readers, roles)
+        found = FirstPass(schema, roles, targets, self.missing == "mean")
+        width = len(schema.numbers) + len(schema.categories) + 3
+        folder = None if self.scratch is None else Path(self.scratch)
+        # Text takes about as many bytes as numbers do; Parquet a quarter.
+        spool = Spool(folder, width, 4 * sum(reader.size for reader in readers))
+        try:
+            for read in found.read(readers):
+                spool.add(read.records())
+            preprocessing = found.preprocessing((), 0)
+            summary = found.summary(preprocessing, found.sizes(preprocessing))
+            classes = found.classes.sorted()[1] if targets == "classes" else None
+            encoder, records = Encoder(preprocessing, found.places, classes), spool.merged()
+        except BaseException:
+            spool.close()
+            raise
+        self._found["rows"] = SpooledTable(spool, records, encoder, roles.offset is not None, self.memory)
+        return summary
+
+    def cavity_prepare(self, coding: Coding, intercept: bool) -> Prepared:
+        """Give the rows of the last summary with targets in this coding."""
+        spooled: SpooledTable = self._found.pop("rows")
+        return spooled.prepare(coding, intercept)
+
+    def cavity_blocks(self, preprocessing: Preprocessing, levels: dict[str, list[Any]]) -> Iterator[Block]:
+        """Rows for a model that was fitted to another table, some at a time, encoded as it was."""
+        return _blocks(self, preprocessing, levels)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Some consecutive rows of a table, encoded for a model; targets, weights and offsets where the table has them."""
+
+    batch: Batch
+    rows: EncodedRows
+    target: Any = None
+    weight: Any = None
+    offset: Any = None
+
+
+def _blocks(table: Table, preprocessing: Preprocessing, levels: dict[str, list[Any]]) -> Iterator[Block]:
+    known = [{str(level): k for k, level in enumerate(one)} for one in levels.values()]
+    counts = [len(one) for one in levels.values()]
+    single = {name: getattr(table, name) for name in ("target", "weight", "offset")}
+    for reader in table._readers([*levels, *table.categories]):
+        needed = [*preprocessing.numbers, *levels, *(name for name in single.values() if name is not None)]
+        for name in needed:
+            if name not in reader.kinds:
+                raise ValueError(f"{reader.path} has no column {name!r}, which the model needs")
+            if name in preprocessing.numbers and reader.kinds[name] != "number":
+                raise ValueError(f"{reader.path}, column {name!r}: the model needs numbers, got {reader.kinds[name]}")
+        for batch in reader.batches(needed):
+            numbers = np.empty((batch.n_rows, len(preprocessing.numbers)))
+            for k, name in enumerate(preprocessing.numbers):
+                numbers[:, k] = _checked_number(batch, name, name in preprocessing.filled)
+            codes = np.empty((batch.n_rows, len(levels)), dtype=np.int64)
+            for k, name in enumerate(levels):
+                codes[:, k] = _level_codes(batch, name, known[k])
+            rows = encode_rows(numbers, codes, counts, preprocessing, dense=not levels)
+            beside = {role: None if name is None else _values(batch, name) for role, name in single.items()}
+            yield Block(batch, EncodedRows(rows), **beside)
+
+
+def _checked_number(batch: Batch, name: str, may_lack: bool) -> Any:
+    column: Any = batch.columns[name]
+    row = None if may_lack else first_bad(column, np.isnan)
+    if row is not None:
+        raise ValueError(f"{where(batch, row, name)}: the number is missing, and none was where the model was fitted")
+    return column
+
+
+def _level_codes(batch: Batch, name: str, known: dict[str, int]) -> Any:
+    column: Any = batch.columns[name]
+    each = np.array([known.get(level, len(known)) for level in column.levels] + [len(known)], dtype=np.int64)
+    return each[column.codes]
+
+
+def _values(batch: Batch, name: str) -> Any:
+    column: Any = batch.columns[name]
+    return np.asarray(column.levels, dtype=object)[column.codes] if isinstance(column, Texts) else column
+
+
+__all__ = ["Block", "Table"]
