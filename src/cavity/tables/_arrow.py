@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity._checks import shown
-from cavity.tables._batches import Column, FloatArray, RawTexts, ReadOptions, Texts
+from cavity.tables._batches import Column, FloatArray, RawTexts, ReadOptions, Texts, damaged
 
 
 def arrow(module: str = "") -> Any:
@@ -31,19 +30,9 @@ def named(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno is not None:  # the system's, not Arrow's
             raise
-        raise _damaged(path, error) from error
+        raise damaged(path, error) from error
     except (arrow().ArrowException, UnicodeDecodeError) as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> ValueError:
-    return ValueError(f"{path} cannot be read, it may be truncated or damaged: {one_line(str(error))}")
-
-
-def one_line(message: str, most: int = 200) -> str:
-    """Join the lines of a message, and cut it where it is long."""
-    joined = " ".join(message.split())
-    return joined if len(joined) <= most else joined[:most] + "..."
+        raise damaged(path, error) from error
 
 
 def kind_of(form: Any) -> str:
@@ -141,8 +130,3 @@ def _row_of_bad_text(array: Any) -> int:
         except UnicodeDecodeError:
             return row
     return 0
-
-
-def quoted(text: str) -> str:
-    """Write a value of a file for a message."""
-    return shown(one_line(text, 40))

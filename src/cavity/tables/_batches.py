@@ -127,3 +127,19 @@ def listed(names: Iterable[str], most: int = 10) -> str:
     """Write names for a message, the first few of many."""
     every = list(names)
     return ", ".join(map(repr, every[:most])) + (f" and {len(every) - most} more" if len(every) > most else "")
+
+
+def damaged(path: Path, reason: object) -> ValueError:
+    """Say that the form of a file is broken."""
+    return ValueError(f"{path} cannot be read, it may be truncated or damaged: {one_line(str(reason), 200)}")
+
+
+def one_line(text: str, most: int) -> str:
+    """Join the lines of a text, and cut it where it is long."""
+    joined = " ".join(text.split())
+    return joined if len(joined) <= most else joined[:most] + "..."
+
+
+def quoted(text: str) -> str:
+    """Write a value of a file for a message."""
+    return repr(one_line(text, 40))

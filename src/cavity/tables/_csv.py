@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cavity._checks import shown
-from cavity.tables._arrow import arrow, columns_of, kinds_of, named, quoted
-from cavity.tables._batches import Batch, ReadOptions, check_distinct, check_names, chosen, no_rows
+from cavity.tables._arrow import arrow, columns_of, kinds_of, named
+from cavity.tables._batches import Batch, ReadOptions, check_distinct, check_names, chosen, no_rows, quoted
 
 # The most frequent of these in the header is the delimiter.
 _DELIMITERS = (",", "\t", ";", "|")

@@ -11,17 +11,16 @@ from typing import Literal
 from cavity._checks import shown
 from cavity.tables._batches import BATCH_BYTES, Reader, ReadOptions
 from cavity.tables._csv import open_csv
+from cavity.tables._libsvm import open_libsvm
+from cavity.tables._numpy import open_npy, open_npz
 from cavity.tables._parquet import open_parquet
 
 _OPENERS: dict[str, Callable[[Path, ReadOptions], Reader]] = {
-    ".parquet": open_parquet,
-    ".pq": open_parquet,
-    ".csv": open_csv,
-    ".tsv": open_csv,
-    ".txt": open_csv,
-    ".csv.gz": open_csv,
-    ".tsv.gz": open_csv,
-    ".txt.gz": open_csv,
+    **dict.fromkeys((".parquet", ".pq"), open_parquet),
+    **dict.fromkeys((".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz"), open_csv),
+    **dict.fromkeys((".svm", ".libsvm", ".svmlight", ".svm.gz", ".libsvm.gz", ".svmlight.gz"), open_libsvm),
+    ".npy": open_npy,
+    ".npz": open_npz,
 }
 
 
@@ -39,7 +38,9 @@ def open_reader(
     Parameters
     ----------
     path
-        ``.parquet`` or ``.pq``; ``.csv``, ``.tsv`` or ``.txt`` with a header, also with ``.gz`` added.
+        ``.parquet`` or ``.pq``; ``.csv``, ``.tsv`` or ``.txt`` with a header; ``.svm``, ``.libsvm`` or ``.svmlight``.
+        These two may be compressed, with ``.gz`` added. ``.npy`` with rows and columns, named ``0``, ``1`` and so on,
+        or with fields; ``.npz`` with the arrays ``X`` and ``y``, not compressed.
     text
         Columns to be read as strings even if they look like numbers.
     raw
