@@ -11,6 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import column_or_1d
 
+from cavity.estimators._blockwise import over_blocks, predicted_targets
 from cavity.estimators._design import checked_offset, forgetting, with_intercept
 from cavity.estimators._joint import joint_predictors
 from cavity.estimators._labelled import LOSSES, LabelledRows
@@ -20,6 +21,7 @@ from cavity.estimators._labels import (
     normalised,
 )
 from cavity.estimators._links import log_odds, positive_probability, softmax_probability
+from cavity.estimators._sources import is_source
 
 FloatArray = NDArray[np.float64]
 
@@ -198,6 +200,7 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
             self._take(data, totals, share)
         return self
 
+    @over_blocks
     def decision_function(self, X: Any, return_std: bool = False, offset: ArrayLike | None = None) -> Any:
         """Score of every row: the log odds of `predict_proba`, or the linear predictor itself with its spread.
 
@@ -228,6 +231,7 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
             return np.log(p) - np.log(np.maximum(1.0 - p, 1e-300))
         return by_row(self._over_predictors(log_odds, mean, variance))
 
+    @over_blocks
     def predict(self, X: Any, offset: ArrayLike | None = None) -> Any:
         """Label of the highest probability."""
         X = self._checked_for_prediction(X)
@@ -240,6 +244,7 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         scores = mean if symmetric else self._over_predictors(log_odds, mean, variance)
         return self.classes_[(scores[0] > 0.0).astype(np.intp)]
 
+    @over_blocks
     def predict_proba(self, X: Any, offset: ArrayLike | None = None) -> FloatArray:
         r"""Probabilities of the classes, integrated over the posterior.
 
@@ -259,6 +264,7 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
             return self._class_probabilities(X, offset)
         return normalised(self._over_predictors(positive_probability, *self._latent(X, offset)))
 
+    @over_blocks
     def predict_log_proba(self, X: Any, offset: ArrayLike | None = None) -> FloatArray:
         """Logarithms of `predict_proba`."""
         with np.errstate(divide="ignore"):
@@ -288,9 +294,16 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         return np.array(draws)
 
     def score(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, offset: ArrayLike | None = None
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
     ) -> float:
         """Share of rows whose label is predicted; arguments as in `fit`."""
+        if is_source(X):
+            y, labels, weights = predicted_targets(self, X)
+            return float(accuracy_score(np.asarray(y).astype(labels.dtype), labels, sample_weight=weights))
         return float(accuracy_score(y, self.predict(X, offset), sample_weight=sample_weight))
 
     def _class_probabilities(self, X: Any, offset: Any) -> FloatArray:

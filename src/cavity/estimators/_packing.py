@@ -13,6 +13,7 @@ from cavity._checks import as_float
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Knowledge, SparseKnowledge
 from cavity.ep.result import Refusal, Status, Trace
 from cavity.estimators._plan import Plan
+from cavity.estimators._preprocessing import Preprocessing
 from cavity.estimators._totals import Totals
 from cavity.factors import canonical
 from cavity.gaussians.factorial import FactorialGaussian
@@ -66,6 +67,8 @@ def check_state(model: Any) -> None:
     _need(isinstance(features, int) and features >= 1, f"n_features_in_ is {features!r}")
     _need(isinstance(intercept, bool), f"_intercept is {intercept!r}")
     _check_categories(vars(model).get("categories_", {}))
+    if "preprocessing_" in vars(model):
+        Preprocessing.of(model.preprocessing_)
     _check_loss(model._loss)
     columns, count = model._width + int(intercept), len(model._knowledge)
     columns *= getattr(model._loss, "predictors", 1)

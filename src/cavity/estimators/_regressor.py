@@ -10,9 +10,11 @@ from sklearn.base import RegressorMixin
 
 from cavity import losses
 from cavity._checks import as_float, flag, number_between, one_of, shown
+from cavity.estimators._blockwise import over_blocks, predicted_targets
 from cavity.estimators._design import Data, checked_offset, forgetting, rows_of_weight
 from cavity.estimators._parameters import LARGEST_TARGET, moderate_number
 from cavity.estimators._scores import score_of
+from cavity.estimators._sources import is_source
 from cavity.estimators._spread import LinearSpread
 from cavity.estimators._totals import Totals
 from cavity.losses import Loss
@@ -188,6 +190,7 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
             summed = t - known
         return Data(X, t[None], weights, known), Totals.of(X, weights, summed)
 
+    @over_blocks
     def predict(self, X: Any, return_std: bool = False, quantile: Any = None, offset: ArrayLike | None = None) -> Any:
         """Predict targets.
 
@@ -228,7 +231,11 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         return center, unit * (np.sqrt(variance) if bare else predictive_std(loss, mean, variance))
 
     def score(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, offset: ArrayLike | None = None
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
     ) -> float:
         """Give the share of the loss of a constant prediction that the predictions save: one at best, zero for none.
 
@@ -246,6 +253,8 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         float
             The score of `predict`.
         """
+        if is_source(X):
+            return score_of(self._loss, *predicted_targets(self, X))
         return score_of(self._loss, y, self.predict(X, offset=offset), sample_weight)
 
     @property

@@ -17,7 +17,7 @@ FloatArray = NDArray[np.float64]
 Score = Callable[[Any, Any, Any, Any], Any]
 
 
-def score_of(loss: Loss, y: ArrayLike, predicted: FloatArray, weights: ArrayLike | None) -> float:
+def score_of(loss: Loss, y: ArrayLike | None, predicted: FloatArray, weights: ArrayLike | None) -> float:
     """Share of the loss of a constant prediction that is saved."""
     score = next((score for kind, score in _SCORES.items() if isinstance(loss, kind)), _r2)
     return float(score(loss, y, predicted, weights))
