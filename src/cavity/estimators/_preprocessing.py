@@ -38,6 +38,8 @@ class Preprocessing(NamedTuple):
         Those that may be missing: the mean stands in for them, and a column of zeros and ones follows the numbers.
     hashed, hash_bits
         Columns of text whose words are counted in 2**hash_bits columns each.
+    unnamed
+        Features of libsvm files, which have no names.
     """
 
     numbers: tuple[str, ...]
@@ -46,12 +48,20 @@ class Preprocessing(NamedTuple):
     filled: tuple[str, ...] = ()
     hashed: tuple[str, ...] = ()
     hash_bits: int = 0
+    unnamed: int = 0
 
     @property
-    def features(self) -> list[str]:
-        """Names of the columns that it makes."""
+    def features(self) -> list[str] | None:
+        """Names of the columns that it makes; None where they have none."""
+        if self.unnamed:
+            return None
         words = [f"{name}#{k}" for name in self.hashed for k in range(2**self.hash_bits)]
         return [*self.numbers, *(f"{name} (missing)" for name in self.filled), *words]
+
+    @property
+    def wide(self) -> int:
+        """Number of sparse columns: hashed words, or features of libsvm files."""
+        return self.unnamed or len(self.hashed) * 2**self.hash_bits
 
     @property
     def width(self) -> int:
@@ -78,20 +88,22 @@ class Preprocessing(NamedTuple):
         try:
             numbers, filled, hashed = (tuple(plain[name]) for name in ("numbers", "filled", "hashed"))
             means, scales = (np.asarray(plain[name], dtype=np.float64) for name in ("means", "scales"))
-            bits = plain["hash_bits"]
+            bits, unnamed = plain["hash_bits"], plain["unnamed"]
         except (KeyError, TypeError) as error:
             raise ValueError(f"the model is not consistent: its preprocessing lacks {error}") from error
         fits = means.shape == scales.shape == (len(numbers),) and set(filled) <= set(numbers)
         fits &= bool(np.all(np.isfinite(means)) and np.all((scales > 0.0) & (scales < np.inf)))
         fits &= all(isinstance(name, str) for name in (*numbers, *hashed)) and 0 <= as_float(bits) <= 30
+        fits &= 0 <= as_float(unnamed) < 2**31
         if not fits:
             raise ValueError("the model is not consistent: its preprocessing does not fit together")
-        return cls(numbers, means, scales, filled, hashed, int(bits))
+        return cls(numbers, means, scales, filled, hashed, int(bits), int(unnamed))
 
     def frame(self, X: Any, categories: Sequence[str]) -> Any:
         """Apply it to a DataFrame, which keeps columns of numbers and of categories."""
-        if self.hashed:
-            raise ValueError("this model hashes words: predict from a cavity.tables.Table, not from a DataFrame")
+        features = self.features
+        if self.hashed or features is None:
+            raise ValueError("this model has hashed words or libsvm features: predict from a cavity.tables.Table")
         if not hasattr(X, "columns") or not hasattr(X, "assign"):
             raise ValueError(f"X must be a table or a DataFrame with the columns {[*self.numbers, *categories]}")
         lacking = [name for name in (*self.numbers, *categories) if name not in X.columns]
@@ -102,7 +114,7 @@ class Preprocessing(NamedTuple):
             values[:, k] = np.asarray(X[name], dtype=np.float64)
         made = self.apply(values)
         kept = X[list(categories)]
-        return kept.assign(**dict(zip(self.features, made.T, strict=True)))[[*self.features, *categories]]
+        return kept.assign(**dict(zip(features, made.T, strict=True)))[[*features, *categories]]
 
 
 def encode_rows(

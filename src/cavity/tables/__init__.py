@@ -2,6 +2,7 @@
 
 from cavity.tables._batches import Batch, RawTexts, Reader, Texts
 from cavity.tables._files import open_reader
+from cavity.tables._hashing import hashed
 from cavity.tables._table import Block, Table
 
-__all__ = ["Batch", "Block", "RawTexts", "Reader", "Table", "Texts", "open_reader"]
+__all__ = ["Batch", "Block", "RawTexts", "Reader", "Table", "Texts", "hashed", "open_reader"]

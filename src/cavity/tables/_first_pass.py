@@ -77,6 +77,12 @@ class FirstPass:
             raise ValueError(f"{readers[0].path}: no row has a positive weight")
 
     def _take(self, batch: Batch) -> Read:
+        read = self._numbers(batch)
+        self._gather(read.numbers, read.target, read.offset, read.weight)
+        return read
+
+    def _numbers(self, batch: Batch) -> Read:
+        """Check a batch, and bring it to numbers."""
         n = batch.n_rows
         numbers = np.empty((n, len(self.schema.numbers)))
         for k, name in enumerate(self.schema.numbers):
@@ -92,7 +98,6 @@ class FirstPass:
             )
         offset = np.zeros(n) if self.roles.offset is None else self._number(batch, self.roles.offset)
         target = self._target(batch)
-        self._gather(numbers, target, offset, weight)
         return Read(batch, numbers, codes, target, offset, weight)
 
     def _gather(self, numbers: FloatArray, target: FloatArray, offset: FloatArray, weight: FloatArray) -> None:
@@ -141,16 +146,19 @@ class FirstPass:
             )
         return codes
 
-    def preprocessing(self, hashed: Sequence[str], hash_bits: int) -> Preprocessing:
-        """Means and scales of the numbers, and which may be missing."""
+    def again(self, readers: Sequence[Reader]) -> Iterator[Read]:
+        """Read all batches once more, in numbers; nothing is gathered twice."""
+        for reader in readers:
+            for batch in reader.batches(self.schema.columns(self.roles)):
+                yield self._numbers(batch)
+
+    def preprocessing(self, hash_bits: int = 0, unnamed: int = 0) -> Preprocessing:
+        """Means and scales of the numbers, and which may be missing; columns of words, or features without names."""
         filled = tuple(name for name, lacks in zip(self.schema.numbers, self.missing, strict=True) if lacks)
+        bits = hash_bits if self.schema.hashed else 0
+        moments = self.moments
         return Preprocessing(
-            self.schema.numbers,
-            self.moments.mean,
-            self.moments.scale,
-            filled,
-            tuple(hashed),
-            hash_bits if hashed else 0,
+            self.schema.numbers, moments.mean, moments.scale, filled, self.schema.hashed, bits, unnamed
         )
 
     def sizes(self, preprocessing: Preprocessing) -> float:
@@ -182,8 +190,8 @@ class FirstPass:
         return Summary(
             self.weight,
             sizes,
-            len(features) + len(categories),
-            [*features, *categories],
+            preprocessing.width + preprocessing.wide + len(categories),
+            None if features is None else [*features, *categories],
             categories,
             classes,
             counts,

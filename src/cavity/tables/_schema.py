@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cavity.tables._batches import Reader, listed
+from cavity.tables._libsvm import LibsvmReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,10 @@ def resolve(readers: Sequence[Reader], roles: Roles) -> Schema:
     text = tuple(n for n in features if n not in numbers and n not in roles.hashed)
     for other in readers[1:]:
         _check_same(first, other, [*features, *(n for n in (roles.target, roles.weight, roles.offset) if n)])
-    has_rows = bool(getattr(first, "has_rows", False))
+    # The features of libsvm files are not columns.
+    has_rows = isinstance(first, LibsvmReader)
+    if has_rows != all(isinstance(reader, LibsvmReader) for reader in readers):
+        raise ValueError(f"{first.path}: libsvm files cannot be mixed with others")
     if not features and not has_rows:
         raise ValueError(f"{first.path} has no column of features beside {listed(roles.named)}")
     return Schema(numbers, text, tuple(n for n in features if n in roles.hashed), has_rows)

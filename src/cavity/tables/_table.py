@@ -21,6 +21,7 @@ from cavity.tables._prepared import SpooledTable
 from cavity.tables._rows import Encoder
 from cavity.tables._schema import Roles, resolve
 from cavity.tables._spool import Spool
+from cavity.tables._wide import WideSums, WideTable, encoded, sparse_part
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -40,7 +41,8 @@ class Table:
     Parameters
     ----------
     paths
-        A file or several with the same columns: Parquet (``.parquet``), CSV (``.csv``, ``.tsv``, also with ``.gz``).
+        A file or several with the same columns: Parquet (``.parquet``), CSV (``.csv``, ``.tsv``, also with ``.gz``),
+        NumPy (``.npy``, ``.npz``), or libsvm (``.svm``, ``.libsvm``), whose features are taken as they are.
     target
         Column of labels or targets. Not needed for predictions.
     weight, offset
@@ -52,6 +54,12 @@ class Table:
     missing
         What to do where a number is missing: ``"error"``, or ``"mean"``, which fills in the mean and adds a column that
         says where.
+    hash_columns
+        Columns of text whose words are counted in ``2**hash_bits`` columns each, for texts of many words and for
+        categories of very many levels. So many columns get a product of Gaussians, in one pass where the rows do not
+        fit in memory.
+    hash_bits
+        Logarithm of the number of columns, to the base 2.
     memory
         Bytes that encoded rows may take in memory, 256 MB by default; more rows are read from the scratch file.
     scratch
@@ -76,6 +84,8 @@ class Table:
     categories: Collection[str] = ()
     drop: Collection[str] = ()
     missing: str = "error"
+    hash_columns: Collection[str] = ()
+    hash_bits: int = 18
     memory: int = 1 << 28
     scratch: str | os.PathLike[str] | None = None
     _found: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
@@ -83,7 +93,8 @@ class Table:
     def __post_init__(self) -> None:
         one_of("missing", self.missing, ("error", "mean"))
         whole_number("memory", self.memory, least=0)
-        for name in ("categories", "drop"):
+        whole_number("hash_bits", self.hash_bits, least=1, most=30)
+        for name in ("categories", "drop", "hash_columns"):
             if isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} must be a list of columns, got {shown(getattr(self, name))}")
         if not self._files:
@@ -97,10 +108,11 @@ class Table:
 
     @property
     def _roles(self) -> Roles:
-        return Roles(self.target, self.weight, self.offset, frozenset(self.categories), frozenset(self.drop))
+        several = (frozenset(names) for names in (self.categories, self.drop, self.hash_columns))
+        return Roles(self.target, self.weight, self.offset, *several)
 
-    def _readers(self, text: Collection[str]) -> list[Reader]:
-        return [open_reader(path, text=text) for path in self._files]
+    def _readers(self, text: Collection[str], raw: Collection[str]) -> list[Reader]:
+        return [open_reader(path, text=text, raw=raw) for path in self._files]
 
     # What estimators ask for, `cavity.estimators._sources`.
 
@@ -109,9 +121,11 @@ class Table:
         roles = self._roles
         if roles.target is None:
             raise ValueError("a table needs target=, the name of the column to be predicted")
-        readers = self._readers(roles.categories)
+        readers = self._readers(roles.categories, roles.hashed)
         schema = resolve(readers, roles)
         found = FirstPass(schema, roles, targets, self.missing == "mean")
+        if schema.hashed or schema.has_rows:
+            return self._wide_summary(readers, found)
         width = len(schema.numbers) + len(schema.categories) + 3
         folder = None if self.scratch is None else Path(self.scratch)
         # Text takes about as many bytes as numbers do; Parquet a quarter.
@@ -119,7 +133,7 @@ class Table:
         try:
             for read in found.read(readers):
                 spool.add(read.records())
-            preprocessing = found.preprocessing((), 0)
+            preprocessing = found.preprocessing()
             summary = found.summary(preprocessing, found.sizes(preprocessing))
             classes = found.classes.sorted()[1] if targets == "classes" else None
             encoder, records = Encoder(preprocessing, found.places, classes), spool.merged()
@@ -129,10 +143,19 @@ class Table:
         self._found["rows"] = SpooledTable(spool, records, encoder, roles.offset is not None, self.memory)
         return summary
 
+    def _wide_summary(self, readers: Sequence[Reader], found: FirstPass) -> Summary:
+        """Do the same for wide sparse rows, which are not written."""
+        sums, hashed_columns = WideSums(), found.schema.hashed
+        for read in found.read(readers):
+            sums.add(sparse_part(read.batch, hashed_columns, self.hash_bits))
+        preprocessing = found.preprocessing(self.hash_bits, 0 if hashed_columns else sums.width)
+        self._found["rows"] = WideTable(readers, found, preprocessing, sums, self.memory)
+        return found.summary(preprocessing, found.sizes(preprocessing) + sums.squares)
+
     def cavity_prepare(self, coding: Coding, intercept: bool) -> Prepared:
         """Give the rows of the last summary with targets in this coding."""
-        spooled: SpooledTable = self._found.pop("rows")
-        return spooled.prepare(coding, intercept)
+        found: SpooledTable | WideTable = self._found.pop("rows")
+        return found.prepare(coding, intercept)
 
     def cavity_blocks(self, preprocessing: Preprocessing, levels: dict[str, list[Any]]) -> Iterator[Block]:
         """Rows for a model that was fitted to another table, some at a time, encoded as it was."""
@@ -154,8 +177,14 @@ def _blocks(table: Table, preprocessing: Preprocessing, levels: dict[str, list[A
     known = [{str(level): k for k, level in enumerate(one)} for one in levels.values()]
     counts = [len(one) for one in levels.values()]
     single = {name: getattr(table, name) for name in ("target", "weight", "offset")}
-    for reader in table._readers([*levels, *table.categories]):
-        needed = [*preprocessing.numbers, *levels, *(name for name in single.values() if name is not None)]
+    named = [name for name in single.values() if name is not None]
+    for reader in table._readers([*levels, *table.categories], preprocessing.hashed):
+        needed = [
+            *preprocessing.numbers,
+            *levels,
+            *preprocessing.hashed,
+            *(name for name in single.values() if name is not None),
+        ]
         for name in needed:
             if name not in reader.kinds:
                 raise ValueError(f"{reader.path} has no column {name!r}, which the model needs")
@@ -168,7 +197,11 @@ def _blocks(table: Table, preprocessing: Preprocessing, levels: dict[str, list[A
             codes = np.empty((batch.n_rows, len(levels)), dtype=np.int64)
             for k, name in enumerate(levels):
                 codes[:, k] = _level_codes(batch, name, known[k])
-            rows = encode_rows(numbers, codes, counts, preprocessing, dense=not levels)
+            if preprocessing.wide:
+                wide = sparse_part(batch, preprocessing.hashed, preprocessing.hash_bits)
+                rows = encoded((numbers, codes), wide, counts, preprocessing)
+            else:
+                rows = encode_rows(numbers, codes, counts, preprocessing, dense=not levels)
             beside = {role: None if name is None else _values(batch, name) for role, name in single.items()}
             yield Block(batch, EncodedRows(rows), **beside)
 
