@@ -32,9 +32,9 @@ def count_hashed(
 def _count_words(offsets: Any, data: Any) -> int:
     words = 0
     for row in range(offsets.size - 1):
-        inside: Any = False
+        inside = False
         for at in range(offsets[row], offsets[row + 1]):
-            here = _in_word(data[at])
+            here: Any = _in_word(data[at])
             words += here and not inside
             inside = here
     return words
