@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ class Table:
         A file or several with the same columns: Parquet (``.parquet``), CSV (``.csv``, ``.tsv``, also with ``.gz``),
         NumPy (``.npy``, ``.npz``), or libsvm (``.svm``, ``.libsvm``), whose features are taken as they are.
     target
-        Column of labels or targets. Not needed for predictions.
+        Column of labels or targets. Not needed for predictions, nor for libsvm files, where it is ``"target"``.
     weight, offset
         Columns of weights, and of known parts of the linear predictor.
     categories
@@ -119,9 +119,11 @@ class Table:
     def cavity_summary(self, targets: str) -> Summary:
         """Read all rows once: gather what an estimator wants to know, and write records of them."""
         roles = self._roles
+        readers = self._readers(roles.categories, roles.hashed)
+        if roles.target is None and list(readers[0].kinds) == ["target"]:  # libsvm
+            roles = replace(roles, target="target")
         if roles.target is None:
             raise ValueError("a table needs target=, the name of the column to be predicted")
-        readers = self._readers(roles.categories, roles.hashed)
         schema = resolve(readers, roles)
         found = FirstPass(schema, roles, targets, self.missing == "mean")
         if schema.hashed or schema.has_rows:
@@ -179,12 +181,7 @@ def _blocks(table: Table, preprocessing: Preprocessing, levels: dict[str, list[A
     single = {name: getattr(table, name) for name in ("target", "weight", "offset")}
     named = [name for name in single.values() if name is not None]
     for reader in table._readers([*levels, *table.categories], preprocessing.hashed):
-        needed = [
-            *preprocessing.numbers,
-            *levels,
-            *preprocessing.hashed,
-            *(name for name in single.values() if name is not None),
-        ]
+        needed = [*preprocessing.numbers, *levels, *preprocessing.hashed, *named]
         for name in needed:
             if name not in reader.kinds:
                 raise ValueError(f"{reader.path} has no column {name!r}, which the model needs")
