@@ -85,6 +85,11 @@ def test_forms_of_csv(written, content):
         assert gathered(open_reader(path)).to_dict("list") == {"a": [1, 3], "b": [2, 4]}
 
 
+def test_a_last_row_may_have_lines(written):
+    for end in ('"two\nlines"', '"two\nlines"\n', '"two\nlines\n"', '"two\nlines\n"\n'):
+        assert len(gathered(open_reader(written(f"a,b\n1,x\n1,{end}")))) == 2
+
+
 def test_a_header_longer_than_a_block(written):
     names = [f"column{i}" for i in range(3000)]
     path = written(",".join(names) + "\n" + (",".join(["1"] * 3000) + "\n") * 5)
@@ -110,6 +115,10 @@ PLAIN = {
     "bytes later": (f"a,b\n{ROWS}".encode() + b"1,\xff\n", "row 2001, column 'b': text must be valid UTF-8"),
     "bytes in the header": (b"a,\xff\n1,2\n", "t.csv: the header must be valid UTF-8; convert the file to it"),
     "open quote": (f'a,b\n1,"x\n{ROWS}', "t.csv: a row is very long, perhaps for a quote that is not closed"),
+    "open quote in a short file": (
+        'a,b\n1,x\n1,"y\n1,z\n',
+        "t.csv, row 2, column 'b': the quote before 'y 1,z' is not closed",
+    ),
     "date": (
         "a,b\n1,2020-02-02\n",
         "t.csv, column 'b': date32[day] is neither a number nor text; drop the column, or convert it to one of these",

@@ -38,13 +38,14 @@ class CsvReader:
     def _batches(self, names: list[str]) -> Iterator[Batch]:
         kinds = {name: self.kinds[name] for name in names}
         types = {name: self.types[name] for name in names}
-        first = 1
+        first, last = 1, {}
         try:
             with _stream(self.path) as stream:
                 for batch in _parsed(stream, self.delimiter, self.block_bytes, types):
                     if batch.num_rows:
                         yield Batch(self.path, first, columns_of(self.path, first, batch, kinds, self.options.raw))
                         first += batch.num_rows
+                        last = {name: batch.column(name)[-1].as_py() for name in names if kinds[name] == "text"}
         except (arrow().ArrowException, OSError) as error:
             # One thread counts rows, several do not: read up to the place again.
             with _explained(self.path, list(self.kinds)), _stream(self.path) as stream:
@@ -52,6 +53,7 @@ class CsvReader:
                     pass
             with named(self.path):
                 raise error
+        _check_closed(self.path, first - 1, last)
 
 
 def open_csv(path: Path, options: ReadOptions) -> CsvReader:
@@ -86,6 +88,13 @@ def _inferred(path: Path, delimiter: str, block: int) -> Any:
     return parsed.schema
 
 
+def _check_closed(path: Path, row: int, texts: dict[str, str | None]) -> None:
+    """Refuse a last row that has swallowed others by a quote that is not closed: Arrow takes the file's end for one."""
+    for name, text in texts.items():
+        if text and "\n" in text and _ends_with(path, text.encode()):
+            raise ValueError(f"{path}, row {row}, column {name!r}: the quote before {quoted(text)} is not closed")
+
+
 def _read_as(field: Any, kinds: dict[str, str], options: ReadOptions) -> Any:
     """Choose the type that a column is read as: later rows may have fractions where the first have none."""
     pa = arrow()
@@ -107,6 +116,14 @@ def _parsed(stream: Any, delimiter: str, block: int, types: dict[str, Any] | Non
 
 def _stream(path: Path) -> Any:
     return arrow().input_stream(str(path), compression="gzip" if path.suffix.lower() == ".gz" else None)
+
+
+def _ends_with(path: Path, text: bytes) -> bool:
+    end = b""
+    with _stream(path) as stream:
+        while part := stream.read(max(len(text), 1 << 20)):
+            end = (end + part)[-len(text) :]
+    return end == text
 
 
 def _header(path: Path) -> bytes:
