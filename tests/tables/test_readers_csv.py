@@ -187,13 +187,14 @@ def test_arguments_that_do_not_fit(written):
         open_reader(written("", "t.xlsx"))
 
 
-def test_arrow_is_imported_when_a_file_is_opened_and_its_absence_names_the_extra(written):
+def test_cavity_does_without_arrow_and_a_file_names_the_extra_that_brings_it(written):
     path = written("a,b\n1,2\n")
     program = f"""
 import sys
-import cavity.tables
+import cavity
 assert "pyarrow" not in sys.modules
 sys.modules["pyarrow"] = None
+import cavity.tables
 try:
     cavity.tables.open_reader({str(path)!r})
 except ImportError as error:
