@@ -56,6 +56,10 @@ class PlannedRows(Protocol):
     def density(self) -> float:
         """Share of the entries that are not zero, the constant column left out."""
 
+    @property
+    def widest(self) -> int:
+        """Most columns with which a full covariance can be fitted to these rows."""
+
     def matrix(self) -> Any:
         """All rows as CSR; None where they cannot be held in memory."""
 
@@ -64,10 +68,14 @@ def plan_fit(data: PlannedRows, covariance: str) -> tuple[Plan, Analysis | None]
     """Decide on the posterior of a fit to these rows; if it is sparse, the analysis of its pattern comes with it."""
     rows, columns = data.shape
     if covariance in ("full", "diagonal"):
+        if covariance == "full" and columns > data.widest:
+            raise ValueError(
+                f"covariance='full' has at most {data.widest} columns here, got {columns}; leave covariance at 'auto'"
+            )
         return _as_asked(covariance, columns), None
     work, size = full_work(rows, columns), f"{rows} rows of {columns} columns"
     full = Plan("full", f"{size} take about {work:.1g} operations")
-    bearable = work <= _BEARABLE and columns <= WIDEST_COVARIANCE
+    bearable = work <= _BEARABLE and columns <= data.widest
     if covariance == "auto" and bearable and columns <= 200:  # a sparse precision never pays
         return full, None
     # Dense rows with up to a tenth of entries that are not zero are treated as sparse ones.

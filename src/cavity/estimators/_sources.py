@@ -26,6 +26,7 @@ from cavity.estimators._runs import Keeping, run_blocks, run_products
 from cavity.estimators._threads import threads_for
 from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis
+from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 
@@ -153,6 +154,10 @@ class Prepared(Protocol):
     def density(self) -> float:
         """Share of the entries that are not zero, the constant column left out."""
 
+    @property
+    def widest(self) -> int:
+        """Most columns with which a full covariance can be fitted to these rows."""
+
     def matrix(self) -> Any:
         """All rows as CSR, in the order of their visits; None where they cannot be held in memory."""
 
@@ -187,6 +192,7 @@ class InMemory:
 
     data: Data
     rows: Rows
+    widest: int = WIDEST_COVARIANCE
 
     @property
     def shape(self) -> tuple[int, int]:

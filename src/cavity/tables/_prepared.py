@@ -18,6 +18,7 @@ from cavity.estimators._runs import Keeping, run_blocks
 from cavity.estimators._sources import Coding, InMemory, Prepared, Task
 from cavity.estimators._threads import threads_for
 from cavity.factors.arranged import Rows
+from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.losses import Loss
 from cavity.tables._product import one_pass
 from cavity.tables._rows import Encoder, FileRows
@@ -79,6 +80,7 @@ class PreparedFile:
 
     table: SpooledTable
     rows: FileRows
+    widest: int = WIDEST_COVARIANCE
 
     @property
     def shape(self) -> tuple[int, int]:

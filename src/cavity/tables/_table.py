@@ -107,6 +107,10 @@ class Table:
         return [Path(path) for path in self.paths]
 
     @property
+    def _folder(self) -> Path | None:
+        return None if self.scratch is None else Path(self.scratch)
+
+    @property
     def _roles(self) -> Roles:
         several = (frozenset(names) for names in (self.categories, self.drop, self.hash_columns))
         return Roles(self.target, self.weight, self.offset, *several)
@@ -129,9 +133,8 @@ class Table:
         if schema.hashed or schema.has_rows:
             return self._wide_summary(readers, found)
         width = len(schema.numbers) + len(schema.categories) + 3
-        folder = None if self.scratch is None else Path(self.scratch)
         # Text takes about as many bytes as numbers do; Parquet a quarter.
-        spool = Spool(folder, width, 4 * sum(reader.size for reader in readers))
+        spool = Spool(self._folder, width, 4 * sum(reader.size for reader in readers))
         try:
             for read in found.read(readers):
                 spool.add(read.records())
@@ -151,7 +154,7 @@ class Table:
         for read in found.read(readers):
             sums.add(sparse_part(read.batch, hashed_columns, self.hash_bits))
         preprocessing = found.preprocessing(self.hash_bits, 0 if hashed_columns else sums.width)
-        self._found["rows"] = WideTable(readers, found, preprocessing, sums, self.memory)
+        self._found["rows"] = WideTable(readers, found, preprocessing, sums, self.memory, self._folder)
         return found.summary(preprocessing, found.sizes(preprocessing) + sums.squares)
 
     def cavity_prepare(self, coding: Coding, intercept: bool) -> Prepared:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,15 @@ from cavity.factors.arranged import Rows
 from cavity.tables._batches import Batch, RawTexts, Reader
 from cavity.tables._first_pass import FirstPass, Read
 from cavity.tables._hashing import hashed
+from cavity.tables._prepared import SpooledTable
 from cavity.tables._product import one_pass
+from cavity.tables._rows import Encoder
+from cavity.tables._spool import Spool
 
 FloatArray = NDArray[np.float64]
+
+# Columns of sparse rows up to which they are written to a spool as dense records where they do not fit in memory.
+MOST_SPOOLED = 1000
 
 
 class WideSums:
@@ -79,13 +86,14 @@ class WideTable:
     preprocessing: Preprocessing
     sums: WideSums
     memory: int
+    folder: Path | None = None
 
     def prepare(self, coding: Coding, intercept: bool) -> Prepared:
         """Give the rows with targets in this coding: in memory where they fit."""
         prepared = PreparedWide(self, coding, intercept)
         per_row = 12 * (self.preprocessing.width + len(self.found.levels))
         if 12 * self.sums.entries + per_row * self.sums.rows > self.memory:
-            return prepared
+            return self._spooled(coding, intercept) if prepared.shape[1] <= MOST_SPOOLED else prepared
         blocks = list(prepared.blocks())
         X = sparse.csr_array(sparse.vstack([block.X for block in blocks]))
         targets = np.concatenate([block.targets for block in blocks], axis=1)
@@ -93,6 +101,23 @@ class WideTable:
         offset = None if blocks[0].offset is None else np.concatenate([block.offset for block in blocks])
         data = Data(X, targets, None if np.all(weights == 1.0) else weights, offset)
         return InMemory(data, Rows.arrange(X, targets, data.weights, intercept, offset))
+
+    def _spooled(self, coding: Coding, intercept: bool) -> Prepared:
+        """Write rows of few columns to a spool, as those of other tables."""
+        raw = PreparedWide(self, Coding(coding.classes, tuple(range(coding.classes)) or None), False)
+        columns = raw.shape[1]
+        spool = Spool(self.folder, columns + 3, 8 * (columns + 3) * self.sums.rows)
+        try:
+            for data in raw.blocks():
+                offset = np.zeros(data.weights.size) if data.offset is None else data.offset
+                spool.add(np.column_stack([data.X.toarray(), data.targets[0], offset, data.weights]))
+            records = spool.merged()
+        except BaseException:
+            spool.close()
+            raise
+        identity = Preprocessing(("",) * columns, np.zeros(columns), np.ones(columns))
+        encoder, has_offset = Encoder(identity, ()), self.found.roles.offset is not None
+        return SpooledTable(spool, records, encoder, has_offset, 0).prepare(coding, intercept)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,6 +127,7 @@ class PreparedWide:
     table: WideTable
     coding: Coding
     intercept: bool
+    widest: int = 0
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -122,11 +148,6 @@ class PreparedWide:
 
     def run(self, task: Task) -> list[Result]:
         """Take in all rows once."""
-        if task.plan.covariance != "diagonal":
-            raise ValueError(
-                f"rows of {self.shape[1]} columns that are not in memory get a product of Gaussians, not "
-                f"covariance={task.plan.covariance!r}: give the table more memory="
-            )
         return one_pass(task, self.blocks())
 
     def sum_over_targets(self, function: Callable[[FloatArray], FloatArray]) -> float:
