@@ -1,7 +1,8 @@
 """The scikit-learn face of the library: estimators with a posterior, and files that keep them."""
 
+from cavity.estimators._base import ConditionalDeviationsWarning
 from cavity.estimators._classifier import EPClassifier
 from cavity.estimators._persistence import load, save
 from cavity.estimators._regressor import EPRegressor
 
-__all__ = ["EPClassifier", "EPRegressor", "load", "save"]
+__all__ = ["ConditionalDeviationsWarning", "EPClassifier", "EPRegressor", "load", "save"]

@@ -80,13 +80,15 @@ def run_blocks(
     for k in range(len(rows.targets)):
         work: Work = work_for(rows, prior) if analysis is None else SparseWork(rows, matrix, analysis, prior)
         sites = None if make_sites is None else make_sites(loss)
-        with loop_report(p.verbose, p.max_iter, p.tol) as report:
-            course = _course(k, report, checkpoint)
-            own = replace(adaptation)
-            outcome = run(loss, rows, work, options, predictor=k, adaptation=own, sites=sites, course=course)
-            outcomes.append(outcome if sites is None else replace(outcome, state={}))
-        if sites is not None:
-            sites.close()
+        try:
+            with loop_report(p.verbose, p.max_iter, p.tol) as report:
+                course = _course(k, report, checkpoint)
+                own = replace(adaptation)
+                outcome = run(loss, rows, work, options, predictor=k, adaptation=own, sites=sites, course=course)
+                outcomes.append(outcome if sites is None else replace(outcome, state={}))
+        finally:
+            if sites is not None:
+                sites.close()
     return outcomes
 
 

@@ -106,7 +106,7 @@ class FirstPass:
         self.missing |= np.any(np.isnan(numbers), axis=0)
         self.weight += float(np.sum(weight))
         if self.targets == "classes":
-            counts = np.bincount(target[kept].astype(np.intp), minlength=len(self.classes)).astype(np.float64)
+            counts = np.bincount(target.astype(np.intp), minlength=len(self.classes)).astype(np.float64)
             counts[: self.counts.size] += self.counts
             self.counts = counts
         elif target.size:

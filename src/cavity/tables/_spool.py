@@ -86,6 +86,10 @@ class Spool:
         for file in self._buckets:
             file.close()
 
+    def __del__(self) -> None:
+        """Close files of a fit that was refused after the first pass."""
+        self.close()
+
     def _file(self) -> Any:
         """Open a scratch file that no name leads to: it is gone when it is closed, or the process ends."""
         return tempfile.TemporaryFile(dir=self.folder, buffering=0)

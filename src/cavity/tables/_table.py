@@ -190,7 +190,7 @@ def _blocks(table: Table, preprocessing: Preprocessing, levels: dict[str, list[A
                 raise ValueError(f"{reader.path} has no column {name!r}, which the model needs")
             if name in preprocessing.numbers and reader.kinds[name] != "number":
                 raise ValueError(f"{reader.path}, column {name!r}: the model needs numbers, got {reader.kinds[name]}")
-        for batch in reader.batches(needed):
+        for batch in reader.batches(needed or None):
             numbers = np.empty((batch.n_rows, len(preprocessing.numbers)))
             for k, name in enumerate(preprocessing.numbers):
                 numbers[:, k] = _checked_number(batch, name, name in preprocessing.filled)
