@@ -32,7 +32,8 @@ class ReadsRows(Mergeable):
                 return X.matrix
             return X.matrix, _check_y(y, y_numeric=options.get("y_numeric", False), estimator=self)
         if "preprocessing_" in self.__dict__ and not options.get("reset", True):
-            X = Preprocessing.of(self.preprocessing_).frame(X, list(self.__dict__.get("categories_", {})))
+            done = Preprocessing.of(self.preprocessing_)
+            X = X if done.unnamed else done.frame(X, list(self.__dict__.get("categories_", {})))
         if options.get("reset", True):
             levels = levels_of(X)
             self.__dict__.pop("categories_", None)
