@@ -7,10 +7,12 @@ STAMP := $(VENV)/.installed
 CACHE := $(VENV)/numba-cache
 # Where `make reproduce` writes its report.
 OUT ?= report
-# What `make arithmetic` runs; everything if empty.
+# Where `make oldest` installs.
+OLDEST := $(VENV)-oldest
+# What `make arithmetic` and `make oldest` run; everything if empty.
 TESTS ?=
 
-.PHONY: test arithmetic reproduce bench setup lint types layers pytest clean
+.PHONY: test arithmetic oldest reproduce bench dist setup lint types layers pytest clean
 
 # The checks use one core each, the tests both: the former side by side, then the latter.
 test: setup
@@ -21,11 +23,24 @@ test: setup
 arithmetic: $(STAMP)
 	$(BIN)/python tools/arithmetic.py $(TESTS)
 
+# The tests with the oldest versions that pyproject.toml allows, in an environment of their own.
+oldest:
+	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --no-compile --constraint constraints-oldest.txt --editable '.[test]'
+	rm -rf $(OLDEST)/numba-cache
+	OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(OLDEST)/numba-cache \
+		$(OLDEST)/bin/python -m pytest -n 2 --dist worksteal $(TESTS)
+
 reproduce: $(STAMP)
 	$(BIN)/python -m paper --out $(OUT)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks --out bench-results
+
+# An sdist and a wheel in dist/, checked, and the wheel tried in a clean environment.
+dist: $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[dist]'
+	$(BIN)/python tools/distribute.py
 
 setup: $(STAMP)
 
@@ -52,4 +67,4 @@ pytest: $(STAMP)
 	OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CACHE) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
