@@ -14,7 +14,7 @@ import sys
 import cavity
 assert set(dir(cavity)) == set(cavity.__all__), dir(cavity)
 heavy = {name.partition(".")[0] for name in sys.modules} & {"sklearn", "numba", "jax", "matplotlib", "pandas"}
-assert not heavy, heavy
+assert not heavy and "scipy.stats" not in sys.modules, heavy
 for name in cavity.__all__:
     getattr(cavity, name)
 assert "sklearn" in sys.modules and set(dir(cavity)) == set(cavity.__all__)
@@ -36,6 +36,24 @@ def test_every_public_name_can_be_reached(name):
 def test_a_fresh_process_sees_the_same_and_loads_neither_scikit_learn_nor_numba():
     done = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=False)
     assert done.stdout == "as it should be\n", done.stderr
+
+
+def test_estimators_compile_nothing_by_default():
+    code = (
+        "import sys, numpy as np, cavity\n"
+        "from scipy import sparse\n"
+        "X = np.random.default_rng(0).normal(size=(60, 3))\n"
+        "labels, numbers = X[:, 0] > 0.3, X @ [1.0, 2.0, 0.0] + 0.1 * X[:, 1] ** 2\n"
+        "for rows in (X, sparse.csr_array(X)):\n"
+        "    c = cavity.EPClassifier().fit(rows, labels).partial_fit(rows, labels)\n"
+        "    c.predict(rows), c.predict_proba(rows), c.summary(), c.sample_coef(2)\n"
+        "    r = cavity.EPRegressor().fit(rows, numbers).partial_fit(rows, numbers)\n"
+        "    r.predict(rows, return_std=True), r.predict(rows, quantile=0.9)\n"
+        "cavity.EPClassifier().fit(X, np.digitize(X[:, 1], [-0.5, 0.5])).predict(X)\n"
+        "print('numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "False\n", done.stderr
 
 
 def test_a_warning_loads_scikit_learn_when_it_is_due():

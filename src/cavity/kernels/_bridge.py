@@ -23,13 +23,14 @@ from numba.core.caching import IndexDataCacheFile
 from numba.extending import overload_method
 
 from cavity.kernels._digest import digest_of
-from cavity.kernels._tricks import ARE_ON, OPTIONS, with_quick_numpy
+from cavity.kernels._notice import ANNOUNCER
+from cavity.kernels._tricks import ARE_ON, INNER, OPTIONS, with_quick_numpy
 from cavity.moments import constants as moments_constants
 from cavity.schemes import constants as schemes_constants
 
-kernel = njit(**OPTIONS)
+kernel = njit(**INNER)
 # For arithmetic that depends on the order of its operations.
-AS_WRITTEN = {**OPTIONS, "fastmath": OPTIONS["fastmath"] - {"reassoc"}}
+AS_WRITTEN = {**INNER, "fastmath": OPTIONS["fastmath"] - {"reassoc"}}
 careful = njit(**AS_WRITTEN)
 
 
@@ -55,6 +56,7 @@ def entry(function: Callable[..., Any], *components: type) -> Any:
     file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if isinstance(file, IndexDataCacheFile):
         file.__class__ = _TolerantFiles
+    ANNOUNCER.entries.add(compiled)
     return compiled
 
 
@@ -96,7 +98,7 @@ class _TolerantFiles(IndexDataCacheFile):
 
 def open_method(name: str, arity: int, reassociate: bool = True) -> None:
     """Let compiled code call this method, of so many arguments, on any NamedTuple that has it."""
-    options = OPTIONS if reassociate else AS_WRITTEN
+    options = INNER if reassociate else AS_WRITTEN
 
     def find(component: Any) -> Any:
         method = getattr(getattr(component, "instance_class", None), name, None)

@@ -9,7 +9,7 @@ from numba.extending import overload
 
 from cavity.kernels._bridge import kernel
 from cavity.kernels._functions import exponential
-from cavity.kernels._tricks import OPTIONS, prefetch
+from cavity.kernels._tricks import INNER, prefetch
 from cavity.losses import offers
 
 Four = tuple[float, float, float, float]
@@ -73,7 +73,7 @@ def four_derivatives(
     raise NotImplementedError
 
 
-@overload(four_derivatives, strict=False, jit_options=OPTIONS)
+@overload(four_derivatives, strict=False, jit_options=INNER)
 def _choose(loss: Any, by_slope: Any, targets: Any, weights: Any, i: Any, z: Any) -> Any:
     return _any_four if offers(loss.instance_class).logistic is None else _logistic_four
 

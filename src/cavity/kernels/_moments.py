@@ -16,7 +16,7 @@ from cavity.kernels._bridge import AS_WRITTEN, careful, kernel
 from cavity.kernels._functions import exponential, log_one_plus
 from cavity.kernels._mixture import by_probits
 from cavity.kernels._pieces import Three, by_pieces
-from cavity.kernels._tricks import OPTIONS
+from cavity.kernels._tricks import INNER
 from cavity.losses import offers
 from cavity.moments.constants import (
     AGREEMENT,
@@ -153,7 +153,7 @@ def cost_at(loss: Any, y: float, z: float) -> float:
     raise NotImplementedError
 
 
-@overload(cost_at, strict=False, jit_options=OPTIONS)
+@overload(cost_at, strict=False, jit_options=INNER)
 def _choose_cost(loss: Any, y: Any, z: Any) -> Any:
     return _any_cost if offers(loss.instance_class).logistic is None else _logistic_cost
 

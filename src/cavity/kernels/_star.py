@@ -15,7 +15,7 @@ from numba.extending import overload
 from cavity.kernels._bridge import kernel
 from cavity.kernels._four import ROWS_AHEAD, all_ones, fetch_row, four_dots
 from cavity.kernels._functions import exponential
-from cavity.kernels._tricks import OPTIONS
+from cavity.kernels._tricks import INNER
 from cavity.losses import offers
 
 
@@ -24,7 +24,7 @@ def dense_star(loss: Any, entries: Any, targets: Any, weights: Any, point: Any, 
     raise NotImplementedError
 
 
-@overload(dense_star, strict=False, jit_options=OPTIONS)
+@overload(dense_star, strict=False, jit_options=INNER)
 def _choose(loss: Any, entries: Any, targets: Any, weights: Any, point: Any, steps: Any, work: Any) -> Any:
     return _any_star if offers(loss.instance_class).logistic is None else _logistic_star
 

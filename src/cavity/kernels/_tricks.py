@@ -32,8 +32,10 @@ def _options() -> dict[str, Any]:
     return {**options, "_nrt": False} if ARE_ON else options
 
 
-# Of every kernel.
+# Of every kernel that Python calls.
 OPTIONS = _options()
+# Of kernels that only kernels call: they need no form that Python could call, and compile faster without.
+INNER = {**OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 @intrinsic
@@ -52,20 +54,20 @@ def _fetch(typing_context: Any, array: Any, place: Any) -> Any:
     return types.void(array, types.UniTuple(types.intp, len(place))), generate
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def prefetch(array: Any, place: Any) -> None:
     """Ask for the cache line of an entry and go on. Reads nothing, so the entry may lie past the end of the array."""
     if ARE_ON:
         _fetch(array, place)
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def _maximum(a: float, b: float) -> float:
     """Give the larger of two numbers in one instruction; NaN in the first argument stays NaN."""
     return b if b > a else a
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def _minimum(a: float, b: float) -> float:
     """Give the smaller of two numbers in one instruction; NaN in the first argument stays NaN."""
     return b if b < a else a

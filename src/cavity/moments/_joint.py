@@ -20,12 +20,13 @@ not around the cavity, so that their nodes lie where the answer is:
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm, qmc
+from scipy.special import ndtri
 
 from cavity.losses.joint import JointLoss
 from cavity.quadrature import Precision3, hermite
@@ -266,8 +267,8 @@ def _product_rule(k: int) -> tuple[FloatArray, FloatArray]:
 @cache
 def _fixed_nodes(k: int) -> tuple[FloatArray, FloatArray]:
     """Quasi-random normal nodes of both signs, with mean zero and unit covariance exactly."""
-    points = qmc.Sobol(k, seed=0).random(_PAIRS)
-    half = norm.ppf(np.clip(points, 1e-6, 1.0 - 1e-6))
+    sobol = import_module("scipy.stats").qmc.Sobol(k, seed=0)  # takes longer to import than all of cavity
+    half = ndtri(np.clip(sobol.random(_PAIRS), 1e-6, 1.0 - 1e-6))
     nodes = np.concatenate([half, -half])
     nodes = np.linalg.solve(np.linalg.cholesky(nodes.T @ nodes / len(nodes)), nodes.T).T
     return nodes, np.full(len(nodes), 1.0 / len(nodes))
