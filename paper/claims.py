@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paper import claims_large, claims_small, claims_time, claims_whole
-from paper.claim import judged
+from paper.claim import NOISE, judged
 from paper.evidence import Tolerances, assemble
 from paper.experiment import Experiment, Json, Settings, Task
 
@@ -30,7 +30,7 @@ def gather(settings: Settings, answers: list[Any], needed: Mapping[str, Json]) -
         {"title": title, "claims": [judged(claim, evidence, tolerances) for claim in claims]}
         for title, claims in GROUPS.items()
     ]
-    return {"steady": tolerances.steady, "close": tolerances.close, "groups": groups}
+    return {"steady": tolerances.steady, "close": tolerances.close, "noise": NOISE, "groups": groups}
 
 
 EXPERIMENT = Experiment(

@@ -23,6 +23,9 @@ from reference.timing import best_of
 _NEWTON_UPDATES = {"bank": 100, "census": 50}
 _NEWTON_MOST = 1024
 _DIMENSIONS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+# Exponents are slopes over so many of the largest dimensions, each twice the one before.
+_FITTED = 4
+SLOPE_SPAN = 2.0 ** (_FITTED - 1)
 _ROWS = 100
 # Entries as if a column of norm one had so many rows.
 _COLUMN = 10_000
@@ -125,7 +128,7 @@ def gather(settings: Settings, answers: list[Any], needed: Mapping[str, Json]) -
 
 def _slope(scaling: list[Json], name: str) -> float:
     """Power of d in the time, from the largest dimensions, where the constant share has faded."""
-    d, ms = np.array([(s["d"], s[name]) for s in scaling if s[name] is not None][-4:]).T
+    d, ms = np.array([(s["d"], s[name]) for s in scaling if s[name] is not None][-_FITTED:]).T
     return float(np.polyfit(np.log(d), np.log(ms), 1)[0])
 
 

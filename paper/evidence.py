@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paper.closedform import SLOPE_SPAN
 from paper.experiment import Json
 from paper.minima import lookup
 from reference.problems import LARGE, SMALL
@@ -111,6 +112,8 @@ class Evidence:
         Number of columns of every data set.
     closedform
         Results of that experiment.
+    noise
+        Factor on all ratios of times, to see what a verdict would be had they come out otherwise.
     """
 
     curves: Mapping[Cell, Mapping[str, Curve]]
@@ -119,6 +122,11 @@ class Evidence:
     compiled: Mapping[Cell, Mapping[str, float]]
     dimension: Mapping[str, int]
     closedform: Json
+    noise: float = 1.0
+
+    def with_noise(self, factor: float) -> Evidence:
+        """Give the same evidence with all ratios of times multiplied by a factor."""
+        return replace(self, noise=factor)
 
     def cells(self, losses: str = "logistic hinge quasi01", large: bool | None = None) -> list[Cell]:
         """Cells with one of the losses named, on the small sets, the large, or all (None)."""
@@ -133,7 +141,11 @@ class Evidence:
     def ratios(self, above: str, below: str, cells: list[Cell], compiled: bool = False) -> FloatArray:
         """How many times longer one scheme takes than another, in every cell."""
         times = self.compiled if compiled else self.plain
-        return np.array([times[cell][above] / times[cell][below] for cell in cells])
+        return self.noise * np.array([times[cell][above] / times[cell][below] for cell in cells])
+
+    def exponent(self, name: str) -> float:
+        """Exponent of d in the time of an update, by its slope over the largest dimensions."""
+        return float(self.closedform["slopes"][name]) + float(np.log(self.noise) / np.log(SLOPE_SPAN))
 
 
 def assemble(needed: Mapping[str, Json]) -> Evidence:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from paper.claim import FAILS, HOLDS, ONLY_SLOPE, UNKNOWN, percent
+from paper.claim import FAILS, HOLDS, NOISE, ONLY_SLOPE, UNDECIDED, UNKNOWN, percent
 from paper.experiment import Json
 from paper.minima import METHODS, lookup
 from paper.panels import LABELS, STYLES, WIDTHS
@@ -19,8 +19,8 @@ Results = Mapping[str, Json]
 _SAME = 1e-3
 _ROUNDING = 1e-12
 
-MARKS = {HOLDS: "✓", ONLY_SLOPE: "◐", FAILS: "✗", UNKNOWN: "–"}
-KINDS = {HOLDS: "yes", ONLY_SLOPE: "part", FAILS: "no", UNKNOWN: "none"}
+MARKS = {HOLDS: "✓", ONLY_SLOPE: "◐", FAILS: "✗", UNDECIDED: "?", UNKNOWN: "–"}
+KINDS = {HOLDS: "yes", ONLY_SLOPE: "part", FAILS: "no", UNDECIDED: "part", UNKNOWN: "none"}
 
 
 def counts(results: Results) -> dict[str, int]:
@@ -100,6 +100,8 @@ def claim_rows(group: Json) -> list[Json]:
             "double": claim["double_tolerances"],
         }
         notes = [f"with {by} the tolerances: {v}" for by, v in changed.items() if v != claim["verdict"]]
+        if claim["verdict"] == UNDECIDED:
+            notes.append(f"times that differ by a factor of {NOISE:g} would change it")
         if claim["verdict"] == HOLDS and not claim["every_cell"]:
             notes.append(f"if every single cell had to pass: {FAILS}")
         shown = {"mark": MARKS[claim["verdict"]], "kind": KINDS[claim["verdict"]], "note": "; ".join(notes)}
@@ -247,7 +249,7 @@ def _agreement(results: Json) -> str:
 
 
 def _plain(verdict: str) -> str:
-    return {HOLDS: "holds", FAILS: "does not hold", UNKNOWN: "was not tested"}.get(
+    return {HOLDS: "holds", FAILS: "does not hold", UNDECIDED: UNDECIDED, UNKNOWN: "was not tested"}.get(
         verdict, "holds only with the slope of the loss in place of its curvature"
     )
 

@@ -3,7 +3,20 @@
 import numpy as np
 import pytest
 
-from paper.claim import FAILS, HOLDS, ONLY_SLOPE, UNKNOWN, Claim, Finding, judged, percent, span, verdict
+from paper.claim import (
+    FAILS,
+    HOLDS,
+    NOISE,
+    ONLY_SLOPE,
+    UNDECIDED,
+    UNKNOWN,
+    Claim,
+    Finding,
+    judged,
+    percent,
+    span,
+    verdict,
+)
 from paper.claims import GROUPS
 from paper.evidence import Curve, Evidence, Tolerances, assemble
 from paper.views import claim_rows
@@ -87,7 +100,7 @@ def paper_vq(cell, large):
 def as_the_paper_says():
     times = {
         "haberman": {"newton": 1.6},
-        "bank": {"newton": 0.9},
+        "bank": {"newton": 0.7},
         "census": {"newton": 2.5},
     }
     return world(paper_laplace, gq=paper_gq, vq=paper_vq, times=times)
@@ -193,6 +206,40 @@ def test_a_mild_reading_says_so():
     assert "3× in 6 of 9 cells" in row["measured"]
     (shown,) = claim_rows({"claims": [row]})
     assert "every single cell" in shown["note"]
+
+
+@pytest.mark.parametrize(("share", "wanted"), [(1.5, HOLDS), (1.1, UNDECIDED), (0.9, UNDECIDED), (0.5, FAILS)])
+def test_a_ratio_of_times_near_its_threshold_decides_nothing(share, wanted):
+    """LA takes so many times three times the time of QLA, where "much" is three times."""
+    times = {data: {"la": 3.0 * share} for data in SMALL}
+    row = judged(CLAIMS["qla-much-faster"], world(paper_laplace, gq=paper_gq, vq=paper_vq, times=times), Tolerances())
+    assert row["verdict"] == wanted
+    (shown,) = claim_rows({"claims": [row]})
+    assert (f"a factor of {NOISE:g}" in shown["note"]) == (wanted == UNDECIDED)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted"),
+    [((9.0, 5.0, 2.0), HOLDS), ((9.0, 8.5, 2.0), UNDECIDED), ((9.0, 9.5, 2.0), UNDECIDED), ((5.0, 9.0, 2.0), FAILS)],
+)
+def test_a_small_step_between_sizes_of_batches_decides_nothing(sizes, wanted):
+    evidence = world(paper_laplace, gq=paper_gq, vq=paper_vq, sizes=sizes)
+    assert verdict(CLAIMS["larger-batches"], evidence, Tolerances())[0] == wanted
+
+
+@pytest.mark.parametrize(("closed", "wanted"), [(2.9, HOLDS), (1.55, UNDECIDED), (1.1, FAILS)])
+def test_an_exponent_near_its_threshold_decides_nothing(closed, wanted):
+    slopes = {"closed": closed, "newton": 3.0, "qla": 1.0, "gq": 1.0}
+    evidence = world(paper_laplace, gq=paper_gq, vq=paper_vq, slopes=slopes)
+    assert verdict(CLAIMS["drawback"], evidence, Tolerances())[0] == wanted
+    assert f"{closed:.2f}" in verdict(CLAIMS["drawback"], evidence, Tolerances())[1][0].measured
+
+
+def test_costs_do_not_depend_on_the_noise_of_times():
+    evidence = as_the_paper_says()
+    for claim in (claim for title, claims in GROUPS.items() if title != "Time" for claim in claims):
+        found = {verdict(claim, evidence.with_noise(by), Tolerances())[0] for by in (0.01, 1.0, 100.0)}
+        assert found == {HOLDS}
 
 
 def test_missing_costs_count_as_infinite():
