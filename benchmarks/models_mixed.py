@@ -11,7 +11,6 @@ from scipy.special import expit, gammaln, logsumexp
 
 from benchmarks.bars import Row, markdown
 from benchmarks.models_crossed import FEATURES, Outcome, Simulated, effects_of, run, simulate, titled
-from benchmarks.models_peer import beside_statsmodels
 from benchmarks.sampling import draw, summary
 from cavity import EPClassifier
 from reference.problems import FloatArray
@@ -24,11 +23,10 @@ SMALL, SMALL_SETS = (2_000, 30, 50), 4
 SECONDS, GIGABYTES, GIGABYTES_LONG = 30.0, 2.0, 4.0
 SHARE, COVERAGE, RATIO = 0.05, (0.88, 0.92), (0.9, 1.1)
 DRAWS, DRAWS_QUICK = 10_000, 500
-PEERS, PEERS_QUICK = ((2_000, 30, 50), (20_000, 200, 2_000)), ((2_000, 30, 50),)
 
 
 def measure(quick: bool) -> tuple[list[Row], dict[str, str]]:
-    """Bars, and tables of single data sets, of sampling and of statsmodels."""
+    """Bars, and tables of single data sets and of sampling."""
     rows, single = crossed(LARGE_QUICK if quick else LARGE, 2 if quick else SETS)
     more, line = _long(LONG_QUICK if quick else LONG)
     rows += more
@@ -36,7 +34,6 @@ def measure(quick: bool) -> tuple[list[Row], dict[str, str]]:
     tables = {
         "models-mixed": markdown(_HEADER, [*single, *line]),
         "models-mixed-sampling": markdown(_SAMPLING_HEADER, lines),
-        "models-mixed-peers": beside_statsmodels(PEERS_QUICK if quick else PEERS),
     }
     return rows + small, tables
 

@@ -1,11 +1,13 @@
 """Put measured tables into the documents, each between two comments that bear its name.
 
 Run after `python -m benchmarks.robustness` and `make bench`: python tools/update_docs.py [bench-results]
+The picture of the comparison goes to docs/images.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -20,6 +22,8 @@ def main(measured: Path) -> None:
     tables = {**summary.tables(outcomes), "fits": f"{len(outcomes):,} fits"}
     if measured.is_dir():
         tables |= {path.stem: path.read_text().strip() for path in sorted(measured.glob("*.md"))}
+    if (picture := measured / "comparison.png").is_file():
+        shutil.copy(picture, ROOT / "docs" / "images")
     for document in sorted((ROOT / "docs").glob("*.md")):
         text = document.read_text()
         for name, table in tables.items():

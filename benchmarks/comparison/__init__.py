@@ -1,0 +1,1 @@
+"""cavity beside other libraries on eight tasks: `python -m benchmarks --only comparison`."""

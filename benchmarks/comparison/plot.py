@@ -1,0 +1,62 @@
+"""Quality against time: one panel per task, one colour per library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.comparison.tasks import TASKS
+
+COLOURS = {
+    "cavity": "#d62728", "scikit-learn": "#1f77b4", "statsmodels": "#2ca02c", "PyMC": "#9467bd", "bambi": "#8c564b",
+    "river": "#7f7f7f", "Vowpal Wabbit": "#17becf", "bayesianbandits": "#bcbd22",
+}  # fmt: skip
+MARKERS = dict(zip(COLOURS, "*sD^voPX", strict=True))
+# Panels reach from the best score to so many times the median distance from it; what is worse is drawn at the edge.
+REACH = 2.0
+
+
+def draw(lines: list[Any], path: Path) -> None:
+    """Left and low is best."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(4, 2, figsize=(9.0, 12.0), layout="constrained")
+    for ax, (name, task) in zip(axes.flat, TASKS.items(), strict=True):
+        shown = [line for line in lines if line.task == name and line.score is not None]
+        ax.set_title(task.title.replace(", ", "\n", 1) if len(task.title) > 45 else task.title, fontsize=10)
+        ax.set(xscale="log", xlabel="seconds", ylabel=task.score_name)
+        if shown:
+            _panel(ax, shown)
+    handles = [
+        plt.Line2D([], [], linestyle="none", marker=MARKERS[n], color=c, markersize=13 if n == "cavity" else 7, label=n)
+        for n, c in COLOURS.items()
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _panel(ax: Any, lines: list[Any]) -> None:
+    scores = np.array([line.score for line in lines])
+    low, reach = np.min(scores), REACH * np.median(scores - np.min(scores))
+    ours = [line.score for line in lines if line.library == "cavity"]
+    top = max(low + reach, *ours) if ours else low + reach
+    margin = 0.08 * max(top - low, 1e-6)
+    for line in lines:
+        beyond, first = line.score > top, line.library == "cavity"
+        ax.plot(
+            line.seconds, min(line.score, top + margin),
+            marker="|" if beyond else MARKERS[line.library], color=COLOURS[line.library],
+            markersize=14 if first else 7, zorder=3 if first else 2, alpha=1.0 if first else 0.8, clip_on=False,
+        )  # fmt: skip
+        if beyond:
+            ax.annotate(f"{line.score:.2f}", (line.seconds, top + margin), (0, -14), textcoords="offset points",
+                        ha="center", fontsize=7, color=COLOURS[line.library])  # fmt: skip
+    ax.set_ylim(low - margin, top + margin)
+    ax.margins(x=0.1)
+    ax.grid(alpha=0.25)
