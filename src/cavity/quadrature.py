@@ -31,7 +31,15 @@ def hermite(order: int) -> tuple[FloatArray, FloatArray]:
 
 
 class Star(NamedTuple):
-    """A rule with one node at the centre and two on every axis, at ``spread`` on either side."""
+    """A rule with one node at the centre and two on every axis.
+
+    Parameters
+    ----------
+    spread
+        Distance of the nodes on the axes from the centre.
+    center_weight, arm_weight
+        Weight of the node at the centre, and of each of the others.
+    """
 
     spread: float
     center_weight: float
@@ -39,7 +47,15 @@ class Star(NamedTuple):
 
 
 class NodeSet(NamedTuple):
-    """Nodes of shape ``(n, dim)`` and weights of shape ``(n,)`` that sum to one."""
+    """Nodes and weights of a rule.
+
+    Parameters
+    ----------
+    nodes
+        Places of shape ``(n, dim)``.
+    weights
+        Numbers of shape ``(n,)`` that sum to one.
+    """
 
     nodes: FloatArray
     weights: FloatArray
@@ -49,10 +65,22 @@ class Rule(Protocol):
     """What is asked of a rule."""
 
     def star(self, dim: int) -> Star | None:
-        """Return the rule as a star, or None where its nodes are no star."""
+        """Return the rule as a star, or None where its nodes are no star.
+
+        Parameters
+        ----------
+        dim
+            Number of dimensions.
+        """
 
     def node_set(self, dim: int) -> NodeSet:
-        """Build nodes and weights in ``dim`` dimensions."""
+        """Build nodes and weights.
+
+        Parameters
+        ----------
+        dim
+            Number of dimensions.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +171,12 @@ class Precision5:
     :math:`\pm\sqrt{(d+2)/(d-2)}` in every coordinate. The corners are all :math:`2^d` in low dimension and,
     beyond, a linear orthogonal array of strength 5 (columns :math:`(1, x, x^3)` over :math:`GF(2^m)`, any five
     of which are linearly independent), which has at most :math:`8 d^2` rows. For :math:`d \le 2` the
-    tensor rule of three nodes an axis.
+    tensor rule of three nodes per axis.
+
+    Parameters
+    ----------
+    degree
+        Degree of the polynomials that are integrated exactly; 5 is the only one.
 
     Examples
     --------

@@ -21,7 +21,15 @@ class Order(Protocol):
     """Which factors a loop visits, in which order."""
 
     def visits(self, count: int, loop: int) -> IndexArray:
-        """Give the indices of the factors visited in this loop (0, 1, ...), out of ``count``."""
+        """Give the indices of the factors visited in a loop.
+
+        Parameters
+        ----------
+        count
+            Number of factors.
+        loop
+            Number of the loop: 0, 1, ...
+        """
 
 
 @runtime_checkable
@@ -29,19 +37,38 @@ class Temperature(Protocol):
     """Inverse temperature of every loop."""
 
     def beta(self, loop: int) -> float:
-        """Inverse temperature of this loop (0, 1, ...)."""
+        """Inverse temperature of a loop.
+
+        Parameters
+        ----------
+        loop
+            Number of the loop: 0, 1, ...
+        """
 
 
 class FiniteTemperature(Temperature, Protocol):
     """A temperature that knows whether it still changes."""
 
     def is_final(self, loop: int, loops: int) -> bool:
-        """Whether the inverse temperature of this loop holds for all later ones, of so many loops in all."""
+        """Whether the inverse temperature of a loop holds for all later ones.
+
+        Parameters
+        ----------
+        loop
+            Number of the loop: 0, 1, ...
+        loops
+            Number of loops in all.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Cyclic:
     """All factors as they come.
+
+    Parameters
+    ----------
+    start
+        Index of the factor that comes first.
 
     Examples
     --------
@@ -64,6 +91,11 @@ class Cyclic:
 class Shuffled:
     """All factors in a random order, drawn again in every loop, the same for the same seed.
 
+    Parameters
+    ----------
+    seed
+        Seed of the orders.
+
     Examples
     --------
     >>> sorted(Shuffled(seed=1).visits(3, loop=0).tolist())
@@ -84,6 +116,11 @@ class Shuffled:
 class Given:
     """The factors named, in that order, every loop; some may be left out or come twice.
 
+    Parameters
+    ----------
+    indices
+        Indices of the factors.
+
     Examples
     --------
     >>> Given((2, 0)).visits(3, loop=4)
@@ -100,6 +137,11 @@ class Given:
 @dataclass(frozen=True, slots=True)
 class Steps:
     """One inverse temperature per loop; the last one holds from then on.
+
+    Parameters
+    ----------
+    values
+        The inverse temperatures.
 
     Examples
     --------
@@ -127,7 +169,14 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Annealing:
-    """Inverse temperature that grows by a constant ratio from ``first`` to ``last`` over ``loops`` loops.
+    """Inverse temperature that changes by a constant ratio from loop to loop.
+
+    Parameters
+    ----------
+    first, last
+        Inverse temperature of the first loop, and of the last and all that follow.
+    loops
+        Number of loops from first to last.
 
     Examples
     --------

@@ -27,7 +27,17 @@ FloatArray = NDArray[np.float64]
 
 
 class Update(NamedTuple):
-    """What a callback gets after every visit."""
+    """What a callback gets after every visit.
+
+    Parameters
+    ----------
+    loop, factor
+        Numbers of the loop and of the factor visited, from zero.
+    posterior
+        The posterior after the visit.
+    refusal
+        Why the update was refused; None if it was not.
+    """
 
     loop: int
     factor: int

@@ -67,7 +67,14 @@ class RunError(RuntimeError):
 class FactorError(RuntimeError):
     """A factor raised an error.
 
-    ``factor`` is its index, -1 where all were asked at once, and ``result`` the state before it.
+    Parameters
+    ----------
+    factor
+        Index of the factor; -1 where all were asked at once.
+    result
+        The state before it.
+    error
+        What the factor raised.
     """
 
     def __init__(self, factor: int, result: Result, error: Exception) -> None:

@@ -233,7 +233,7 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
 
     @over_blocks
     def predict(self, X: Any, offset: ArrayLike | None = None) -> Any:
-        """Label of the highest probability."""
+        """Label of the highest probability; arguments as in `decision_function`."""
         X = self._checked_for_prediction(X)
         if self._is_joint:
             return self.classes_[np.argmax(self._class_probabilities(X, offset), axis=1)]
@@ -252,7 +252,7 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         logistic function for the logistic loss, and :math:`1/(1 + e^{-(\ell(-1, z) - \ell(+1, z))})` for hinge,
         quasi 0-1 and any other. Its mean under the Gaussian posterior of :math:`z = x^\top\theta` is returned. More
         than two classes: the mean of the softmax, or where there is none, the probabilities of each against the rest,
-        divided by their sum.
+        divided by their sum. Arguments as in `decision_function`.
 
         Returns
         -------
@@ -266,7 +266,7 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
 
     @over_blocks
     def predict_log_proba(self, X: Any, offset: ArrayLike | None = None) -> FloatArray:
-        """Logarithms of `predict_proba`."""
+        """Logarithms of `predict_proba`; arguments as in `decision_function`."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X, offset))
 
@@ -274,6 +274,15 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         self, X: Any, n: int = 100, random_state: Any = None, offset: ArrayLike | None = None
     ) -> FloatArray:
         """Probabilities under draws of the coefficients, for credible intervals and Thompson sampling.
+
+        Parameters
+        ----------
+        X, offset
+            As in `decision_function`.
+        n : int, default=100
+            Number of draws.
+        random_state : int, RandomState or None, default=None
+            Seed of the draws.
 
         Returns
         -------

@@ -23,6 +23,11 @@ class Mergeable(Reports):
         What the rows say adds up, and the prior counts once: its variance, where the models found it, is the average
         of theirs by rows. Both models stay as they are.
 
+        Parameters
+        ----------
+        other : estimator of the same class
+            The other model, fitted with the same features, loss, covariance and given prior.
+
         Returns
         -------
         Self

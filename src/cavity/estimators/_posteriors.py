@@ -121,11 +121,11 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        n
+        n : int, default=1
             Number of draws.
-        random_state
-            Seed, `numpy.random.RandomState` or None.
-        return_intercept
+        random_state : int, RandomState or None, default=None
+            Seed of the draws.
+        return_intercept : bool, default=False
             Whether to return the intercepts of the same draws too.
 
         Returns

@@ -53,9 +53,9 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         Whether the prior speaks of coefficients in units of the standard deviation of y, and of an intercept around its
         mean, so that predictions do not depend on the units of y. Not for losses that predict the logarithm of
         a mean: ``"poisson"``, ``"negative_binomial"`` and ``"gamma"``.
-    prior_variance, prior_groups, prior_mean, fit_intercept, intercept_prior_variance, covariance
+    prior_variance, prior_groups, prior_mean, fit_intercept, intercept_prior_variance, covariance, max_iter, tol
         As in `EPClassifier`.
-    max_iter, tol, random_state, verbose
+    random_state, verbose
         As in `EPClassifier`.
 
     Attributes
@@ -68,6 +68,8 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         Posterior covariances of the n coefficients, that of the intercept last.
     scale_ : float
         Scale of the noise used, in the units of the parameter.
+    scale_coef_, scale_coef_std_, scale_intercept_
+        For ``scale="linear"``: posterior of the log standard deviation's coefficients, and mean of its intercept.
     posterior_ : tuple of one Gaussian
         The posterior for the normalised targets, the intercept last.
     log_evidence_ : float

@@ -29,6 +29,11 @@ class Reports(Posteriors):
         their own, these follow, with standard errors, in squared units of the coefficients. Several linear predictors
         are told apart by a first index: classes of a softmax, or ``"mean"`` and ``"log scale"``.
 
+        Parameters
+        ----------
+        level : float, default=0.95
+            Posterior probability of the intervals.
+
         Returns
         -------
         pandas.DataFrame or str
@@ -47,7 +52,7 @@ class Reports(Posteriors):
             Each a dict of coefficient names and factors, such as ``{"age": 1, "height": -1}`` for a difference, or an
             array of one factor per coefficient in the order of `summary`, the intercept first. Where there are several
             classes, pairs name coefficients of one of them: ``{("dog", "age"): 1, ("cat", "age"): -1}``.
-        level
+        level : float, default=0.95
             Posterior probability of the intervals.
 
         Returns
@@ -87,13 +92,14 @@ class Reports(Posteriors):
 
         Parameters
         ----------
-        X, y, offset
-            Rows and their labels or targets. With ``X``, draws of new targets at these rows are added; with ``y`` too,
-            the logarithm of every row's density under every draw, and the targets themselves.
-        n
+        X, y, offset : optional
+            Rows, their labels or targets, and the known part of their predictors. With ``X``, draws of new targets at
+            these rows are added; with ``y`` too, the logarithm of every row's density under every draw, and the targets
+            themselves.
+        n : int, default=1000
             Number of draws.
-        random_state
-            Seed, `numpy.random.RandomState` or None.
+        random_state : int, RandomState or None, default=None
+            Seed of the draws.
 
         Returns
         -------
@@ -107,12 +113,37 @@ class Reports(Posteriors):
     def plot_coefficients(self, ax: Any = None, top: int = 20, level: float = 0.95) -> Any:
         """Plot the coefficients that are largest against their standard deviation, with intervals.
 
-        Needs matplotlib (``pip install cavity[plot]``). Returns the axes.
+        Needs matplotlib (the extra ``plot``).
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+        top : int, default=20
+            How many coefficients are shown.
+        level : float, default=0.95
+            Posterior probability of the intervals.
+
+        Returns
+        -------
+        matplotlib Axes
+            What was drawn on.
         """
         return _plots().plot_coefficients(*_named_coefficients(self), ax=ax, top=top, level=level)
 
     def plot_trace(self, ax: Any = None) -> Any:
-        """Plot how much every loop of `fit` changed the posterior. Needs matplotlib. Returns the axes."""
+        """Plot how much every loop of `fit` changed the posterior. Needs matplotlib.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        matplotlib Axes
+            What was drawn on.
+        """
         self._known()
         traces = self.trace_ if isinstance(self.trace_, tuple) else (self.trace_,)
         return _plots().plot_trace(traces, self._groups if len(traces) > 1 else None, self.tol, ax=ax)

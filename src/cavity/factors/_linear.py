@@ -71,7 +71,13 @@ class LinearFactor:
     def batches(
         cls, loss: Loss, X: Any, y: ArrayLike, batch_size: int = 10, weights: ArrayLike | None = None
     ) -> LinearBatches:
-        """Cut a data set into mini-batches of consecutive rows, without copying it; the last may be short."""
+        """Cut a data set into mini-batches of consecutive rows, without copying it; the last may be short.
+
+        Parameters
+        ----------
+        loss, X, y, batch_size, weights
+            As in `cavity.factors.LinearBatches`.
+        """
         return LinearBatches(loss, X, y, batch_size, weights)
 
     @property
@@ -139,6 +145,19 @@ class LinearBatches(Sequence[LinearFactor]):
     """A data set as a sequence of mini-batch factors, each made from a view of the data when asked for.
 
     Batch ``k`` has the rows from ``cuts[k]`` to ``cuts[k + 1]``.
+
+    Parameters
+    ----------
+    loss
+        A `Loss`.
+    X
+        Array or sparse matrix ``(rows, dim)``, finite.
+    y
+        One target per row, of the kind that the loss needs.
+    batch_size
+        Rows per batch.
+    weights
+        One non-negative weight per row; all one by default.
     """
 
     loss: Loss
@@ -161,14 +180,26 @@ class LinearBatches(Sequence[LinearFactor]):
     def unchecked(
         cls, loss: Loss, X: Any, targets: FloatArray, batch_size: int, weights: FloatArray | None = None
     ) -> LinearBatches:
-        """Cut data that were checked before: float rows, C-ordered or canonical CSR, targets of the right kind."""
+        """Cut data that were checked before.
+
+        Parameters
+        ----------
+        loss, X, targets, batch_size, weights
+            As of the class; rows are floats, C-ordered or canonical CSR, and targets of the right kind.
+        """
         batches, n = cls.__new__(cls), int(X.shape[0])
         batches._fill(loss, X, targets, weights, _cuts(n, checked_batch_size(batch_size)))
         return batches
 
     @classmethod
     def stack(cls, factors: Sequence[LinearFactor]) -> LinearBatches:
-        """Gather factors of one loss and width into one data set, one batch per factor; copies their rows."""
+        """Gather factors of one loss and width into one data set, one batch per factor; copies their rows.
+
+        Parameters
+        ----------
+        factors
+            The factors, all of the same loss.
+        """
         parts = [factor.rows for factor in factors]
         X = sparse.vstack(parts, format="csr") if any(map(sparse.issparse, parts)) else np.concatenate(parts)
         targets = np.concatenate([factor.targets for factor in factors])
@@ -207,12 +238,24 @@ class LinearBatches(Sequence[LinearFactor]):
         return (self[k] for k in range(len(self)))
 
     def cost(self, points: ArrayLike) -> FloatArray:
-        """Total cost of all rows at points ``(n, dim)`` or one point ``(dim,)``."""
+        """Total cost of all rows.
+
+        Parameters
+        ----------
+        points
+            Places ``(n, dim)``, or one place ``(dim,)``.
+        """
         losses = self.losses(points)
         return np.asarray(np.sum(losses, axis=-1) if self.weights is None else losses @ self.weights)
 
     def losses(self, points: ArrayLike) -> FloatArray:
-        """Loss of every row, without weights, at points ``(n, dim)`` or one point ``(dim,)``; zero if of no weight."""
+        """Loss of every row, without its weight; zero where the weight is zero.
+
+        Parameters
+        ----------
+        points
+            Places ``(n, dim)``, or one place ``(dim,)``.
+        """
         t = np.asarray(points, dtype=np.float64)
         z = (self.X @ t.T).T if np.any(t) else np.zeros((*t.shape[:-1], self.targets.size))
         result: FloatArray

@@ -12,7 +12,17 @@ Curvature = Literal["exact", "slope"]
 
 
 class Derivatives(NamedTuple):
-    """Cost at a point, its gradient, and the diagonal of its second derivatives."""
+    """Cost at a point and its derivatives.
+
+    Parameters
+    ----------
+    value
+        The cost.
+    gradient
+        Its gradient.
+    curvature
+        The diagonal of its second derivatives.
+    """
 
     value: float
     gradient: FloatArray
@@ -20,7 +30,15 @@ class Derivatives(NamedTuple):
 
 
 class StarCosts(NamedTuple):
-    """Cost at the centre and at a step up and down every axis."""
+    """Cost at the nodes of a star.
+
+    Parameters
+    ----------
+    center
+        Cost at the centre.
+    up, down
+        Cost at a step up, and down, along every axis.
+    """
 
     center: float
     up: FloatArray
@@ -47,17 +65,36 @@ class Factor(Protocol):
         """Whether ``curvature="slope"`` has a meaning."""
 
     def cost(self, points: FloatArray) -> FloatArray:
-        """Cost at points of shape ``(n, d)``, as ``(n,)``."""
+        """Cost at several points, of shape ``(n,)``.
+
+        Parameters
+        ----------
+        points
+            Places of shape ``(n, d)``.
+        """
 
     def derivatives(self, point: FloatArray, curvature: Curvature = "exact") -> Derivatives:
         """Value, gradient and curvature at one point.
 
-        ``curvature="slope"`` puts the size of the loss's slope in place of its second derivative, where
-        `has_slope`.
+        Parameters
+        ----------
+        point
+            The place, of shape ``(d,)``.
+        curvature
+            ``"exact"``, or where `has_slope` also ``"slope"``: the size of the loss's slope in place of its second
+            derivative.
         """
 
     def star(self, center: FloatArray, steps: FloatArray) -> StarCosts:
-        """Cost at the centre and at ``center ± steps[i]`` along every axis ``i``."""
+        """Cost at the centre and at a step up and down along every axis.
+
+        Parameters
+        ----------
+        center
+            The place in the middle, of shape ``(d,)``.
+        steps
+            Length of the step along every axis.
+        """
 
     def newton_direction(
         self, point: FloatArray, gradient: FloatArray, precision: FloatArray, beta: float, curvature: Curvature
@@ -65,4 +102,17 @@ class Factor(Protocol):
         r"""Solve :math:`(\mathrm{diag}(p) + \beta \nabla\nabla^\top u(\theta))\, x = -g` for a descent direction.
 
         Where the matrix is not positive definite, its non-negative part or diagonal stands in for it.
+
+        Parameters
+        ----------
+        point
+            The place :math:`\theta`.
+        gradient
+            The gradient :math:`g` of all that is minimised.
+        precision
+            The precisions :math:`p` of the cavity.
+        beta
+            Inverse temperature.
+        curvature
+            As in `derivatives`.
         """

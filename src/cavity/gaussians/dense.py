@@ -64,9 +64,21 @@ class DenseGaussian:
         return np.sqrt(self.variance)
 
     def draws(self, noise: FloatArray) -> FloatArray:
-        """Turn standard normal numbers, one draw per row, into draws of the normalised density."""
+        """Turn standard normal numbers into draws of the normalised density.
+
+        Parameters
+        ----------
+        noise
+            Standard normal numbers ``(n, dim)``, one draw per row.
+        """
         return np.asarray(self.mean + noise @ self.root.T)
 
     def predictor_variance(self, rows: Any) -> FloatArray:
-        """Variance of the linear predictor of every row, dense or sparse."""
+        """Variance of the linear predictor of every row.
+
+        Parameters
+        ----------
+        rows
+            Rows ``(n, dim)``, dense or sparse.
+        """
         return np.asarray(np.sum(np.square(np.asarray(rows @ self.root)), axis=1))

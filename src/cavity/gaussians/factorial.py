@@ -63,8 +63,13 @@ class FactorialGaussian:
     def from_moments(cls, mean: ArrayLike, variance: ArrayLike, log_mass: float = 0.0) -> Self:
         """Build the Gaussian with this mean, variance and logarithm of its integral.
 
-        A number given for the mean or for the variance stands for a vector of equal entries; at least one
-        of the two must be a vector.
+        Parameters
+        ----------
+        mean, variance
+            Vectors of one length. A number given for one of them stands for a vector of equal entries; at least one of
+            the two must be a vector.
+        log_mass
+            Logarithm of the integral; zero for a density.
         """
         m, v = np.asarray(mean, dtype=float), np.asarray(variance, dtype=float)
         if m.ndim > 1 or v.ndim > 1 or m.ndim + v.ndim == 0 or (m.ndim and v.ndim and m.shape != v.shape):
@@ -84,7 +89,13 @@ class FactorialGaussian:
 
     @classmethod
     def uniform(cls, dim: int) -> Self:
-        """Build the function equal to one everywhere: the unit of the product, every site's start."""
+        """Build the function equal to one everywhere: the unit of the product, every site's start.
+
+        Parameters
+        ----------
+        dim
+            Number of coordinates.
+        """
         return cls(0.0, np.zeros(dim), np.zeros(dim))
 
     @property
@@ -130,27 +141,59 @@ class FactorialGaussian:
             return self.log_scale + 0.5 * float(np.sum(self.shift * (self.shift / p) - np.log(p) + LOG_2PI))
 
     def log_density(self, points: ArrayLike) -> FloatArray:
-        r"""Evaluate :math:`\log g` at points of shape ``(..., dim)``; normalise first for a density."""
+        r"""Evaluate :math:`\log g`; normalise first for a density.
+
+        Parameters
+        ----------
+        points
+            Places of shape ``(..., dim)``.
+        """
         t = np.asarray(points, dtype=float)
         if t.shape[-1:] != (self.dim,):
             raise ValueError(f"points must have {self.dim} coordinates in their last axis, got shape {t.shape}")
         return np.asarray(self.log_scale + t @ self.shift - 0.5 * (t * t) @ self.precision)
 
     def draws(self, noise: FloatArray) -> FloatArray:
-        """Turn standard normal numbers, one draw per row, into draws of the normalised density."""
+        """Turn standard normal numbers into draws of the normalised density.
+
+        Parameters
+        ----------
+        noise
+            Standard normal numbers ``(n, dim)``, one draw per row.
+        """
         return np.asarray(self.mean + noise * self.std)
 
     def predictor_variance(self, rows: Any) -> FloatArray:
-        """Variance of the linear predictor of every row, dense or sparse."""
+        """Variance of the linear predictor of every row.
+
+        Parameters
+        ----------
+        rows
+            Rows ``(n, dim)``, dense or sparse.
+        """
         squares = rows.power(2) if hasattr(rows, "power") else np.square(rows)
         return np.asarray(squares @ self.variance, dtype=np.float64)
 
     def take(self, coordinates: NDArray[np.intp]) -> FactorialGaussian:
-        """Restrict to some coordinates, keeping ``log_scale``."""
+        """Restrict to some coordinates, keeping ``log_scale``.
+
+        Parameters
+        ----------
+        coordinates
+            Indices of the coordinates that are kept.
+        """
         return FactorialGaussian(self.log_scale, self.shift[coordinates], self.precision[coordinates])
 
     def scatter(self, coordinates: NDArray[np.intp], dim: int) -> FactorialGaussian:
-        """Extend to ``dim`` coordinates, constant along those not named: the inverse of `take`."""
+        """Extend to more coordinates, constant along those not named: the inverse of `take`.
+
+        Parameters
+        ----------
+        coordinates
+            Where the coordinates of this Gaussian go.
+        dim
+            Number of coordinates of the result.
+        """
         shift, precision = np.zeros(dim), np.zeros(dim)
         shift[coordinates], precision[coordinates] = self.shift, self.precision
         return FactorialGaussian(self.log_scale, shift, precision)

@@ -32,6 +32,17 @@ class SparsePrecision:
     r"""A factorised sparse precision matrix P, and everything of :math:`P^{-1}` that needs no dense matrix.
 
     Made by `factorise`, or by `of` from the matrix itself.
+
+    Parameters
+    ----------
+    pattern
+        The order of the columns and the places of the entries.
+    entries, coupling, border
+        The matrix itself: its entries on the pattern, between inner columns and border, and of the border.
+    factor, solved, root
+        Its factor: of the inner part, what follows from it for the border, and the border's Cholesky factor.
+    rows
+        The analysed rows, if it was made from such.
     """
 
     pattern: Pattern
@@ -45,7 +56,15 @@ class SparsePrecision:
 
     @classmethod
     def of(cls, matrix: sparse.csc_array, border: NDArray[Any]) -> SparsePrecision:
-        """Factorise a matrix given by its upper triangle, with these columns as its border."""
+        """Factorise a matrix.
+
+        Parameters
+        ----------
+        matrix
+            Its upper triangle, in CSC form.
+        border
+            Columns that meet many others, and are eliminated last, as a dense matrix.
+        """
         pattern = pattern_of(matrix, border)
         layout = pattern.elimination.layout
         full = (matrix + sparse.triu(matrix, 1).T).tocsr()[pattern.order][:, pattern.order]
@@ -86,7 +105,13 @@ class SparsePrecision:
         return int(self.coupling.shape[0])
 
     def solve(self, right: FloatArray) -> FloatArray:
-        """Solve for one right-hand side, or for the columns of a matrix."""
+        """Solve a system of equations with this matrix.
+
+        Parameters
+        ----------
+        right
+            One right-hand side ``(dim,)``, or several as the columns of a matrix.
+        """
         right = np.asarray(right, dtype=np.float64)[self.pattern.order]
         head, tail = right[: self.inner], right[self.inner :]
         end = self._half.T @ (self._half @ (tail - self.solved.T @ head))
@@ -108,7 +133,13 @@ class SparsePrecision:
         return result
 
     def predictor_variance(self, rows: Any) -> FloatArray:
-        """Variance of the predictor of every row, dense or sparse, whatever columns meet in it."""
+        """Variance of the predictor of every row, whatever columns meet in it.
+
+        Parameters
+        ----------
+        rows
+            Rows ``(n, dim)``, dense or sparse.
+        """
         result, is_sparse = np.empty(rows.shape[0]), sparse.issparse(rows)
         size = max(1, _ENTRIES_AT_ONCE // ((self.factor.elimination.layout.corner if is_sparse else self.dim) + 100))
         for start in range(0, result.size, size):
@@ -124,7 +155,13 @@ class SparsePrecision:
         return result
 
     def draws(self, noise: FloatArray) -> FloatArray:
-        """Turn standard normal numbers, one draw per row, into draws with mean zero and the inverse as covariance."""
+        """Turn standard normal numbers into draws with mean zero and the inverse as covariance.
+
+        Parameters
+        ----------
+        noise
+            Standard normal numbers ``(n, dim)``, one draw per row.
+        """
         noise = np.asarray(noise, dtype=np.float64).T
         end = self._half.T @ noise[self.inner :]
         return self._restored(np.concatenate([self.factor.draw(noise[: self.inner]) - self.solved @ end, end])).T
@@ -255,9 +292,21 @@ class SparseGaussian:
         return self.factor.solve(np.eye(self.dim))
 
     def draws(self, noise: FloatArray) -> FloatArray:
-        """Turn standard normal numbers, one draw per row, into draws of the normalised density."""
+        """Turn standard normal numbers into draws of the normalised density.
+
+        Parameters
+        ----------
+        noise
+            Standard normal numbers ``(n, dim)``, one draw per row.
+        """
         return self.mean + self.factor.draws(noise)
 
     def predictor_variance(self, rows: Any) -> FloatArray:
-        """Variance of the linear predictor of every row, dense or sparse."""
+        """Variance of the linear predictor of every row.
+
+        Parameters
+        ----------
+        rows
+            Rows ``(n, dim)``, dense or sparse.
+        """
         return self.factor.predictor_variance(rows)

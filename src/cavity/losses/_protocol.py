@@ -19,23 +19,55 @@ class Loss(Protocol):
         """
 
     def value(self, y: Any, z: Any) -> Any:
-        """Loss of the prediction ``z`` where the target is ``y``; never overflows for finite ``z``."""
+        """Loss of a prediction; never overflows where that is finite.
+
+        Parameters
+        ----------
+        y
+            Target.
+        z
+            Linear predictor.
+        """
 
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
-        """Value, slope and curvature in ``z``; at a kink the half sum of both sides."""
+        """Value, slope and curvature in the predictor; at a kink the half sum of both sides.
+
+        Parameters
+        ----------
+        y, z
+            As in `value`.
+        """
 
 
 class Offers(NamedTuple):
-    """What a loss can do besides, by members of its own; the defaults are those of a loss without them."""
+    """What a loss can do besides, by members of its own; the defaults are those of a loss without them.
 
-    pieces: Callable[[Any], tuple[Piece, ...]] | None = None  # the method of that name
-    logistic: float | None = None  # the property as_logistic: the field sharpness of a loss that is `Logistic`
-    squared: float | None = None  # the property as_squared: the field scale of a loss that is `Squared`
-    smooth: bool = True  # the property is_smooth, or no pieces: whether Newton's method applies to the loss itself
+    Parameters
+    ----------
+    pieces
+        The method of that name.
+    logistic
+        The property ``as_logistic``: the field ``sharpness`` of a loss that is `Logistic`.
+    squared
+        The property ``as_squared``: the field ``scale`` of a loss that is `Squared`.
+    smooth
+        The property ``is_smooth``, or no pieces: whether Newton's method applies to the loss itself.
+    """
+
+    pieces: Callable[[Any], tuple[Piece, ...]] | None = None
+    logistic: float | None = None
+    squared: float | None = None
+    smooth: bool = True
 
 
 def offers(loss: object) -> Offers:
-    """Read what a loss offers; of a class, which of it its instances will have."""
+    """Read what a loss offers; of a class, which of it its instances will have.
+
+    Parameters
+    ----------
+    loss
+        A loss, or its class.
+    """
     pieces = getattr(loss, "pieces", None)
     logistic, squared = getattr(loss, "as_logistic", None), getattr(loss, "as_squared", None)
     return Offers(pieces, logistic, squared, getattr(loss, "is_smooth", pieces is None))

@@ -1,4 +1,4 @@
-r"""Losses of several linear predictors of one row, :math:`u(y, z_1 \dots z_K)`, all from the same features.
+r"""Losses of several linear predictors of one row, :math:`u(y, z_1, \ldots, z_K)`, all from the same features.
 
 A loss of this kind is a ``NamedTuple`` whose property ``predictors`` says how many there are. It needs its value alone;
 `cavity.testing.check_joint_loss` checks one of your own. Two members are optional:
@@ -35,7 +35,15 @@ class JointLoss(Protocol):
         """Number of linear predictors."""
 
     def value(self, y: Any, z: Any) -> Any:
-        """Loss of the predictors ``z`` where the target is ``y``; never overflows for finite ``z``."""
+        """Loss of a prediction; never overflows where that is finite.
+
+        Parameters
+        ----------
+        y
+            Target.
+        z
+            Linear predictors, along the last axis.
+        """
 
 
 class Softmax(NamedTuple):
@@ -84,7 +92,13 @@ class Softmax(NamedTuple):
         return self.value(y, z), slopes, curvature
 
     def mean_probabilities(self, z: FloatArray, weights: FloatArray, width: FloatArray) -> FloatArray:
-        """Probabilities of the classes, averaged over nodes; further arguments as of `averages`."""
+        """Probabilities of the classes, averaged over nodes.
+
+        Parameters
+        ----------
+        z, weights, width
+            As in `averages`.
+        """
         flat = np.sqrt(1.0 + np.pi / 8.0 * width)
         mean: FloatArray = np.einsum(
             "n,bnk->bk", weights, _probabilities(z @ (contrasts(int(self.classes)).T / flat[:, None, None]))
@@ -94,7 +108,21 @@ class Softmax(NamedTuple):
     def averages(
         self, y: Any, z: FloatArray, weights: FloatArray, width: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        r"""Weighted means over nodes; a wide normal variable flattens the softmax by :math:`\sqrt{1 + \pi w / 8}`."""
+        r"""Weighted means of value, slopes and curvatures over nodes.
+
+        A wide normal variable flattens the softmax by :math:`\sqrt{1 + \pi w / 8}`.
+
+        Parameters
+        ----------
+        y
+            Classes, one per row.
+        z
+            Nodes ``(rows, nodes, predictors)``.
+        weights
+            Weights of the nodes.
+        width
+            Further variance w of the predictors in all directions, one number per row.
+        """
         basis, flat = contrasts(int(self.classes)), np.sqrt(1.0 + np.pi / 8.0 * width)
         # Nodes last: sums over classes then run along memory.
         p = np.matmul(basis / flat[:, None, None], z.transpose(0, 2, 1))

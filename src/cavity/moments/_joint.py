@@ -48,9 +48,16 @@ _AT_ONCE = 1 << 22
 
 
 class JointSite(NamedTuple):
-    """New sites of rows, and the logarithms of their scales at the present ones.
+    """New sites of rows; not finite where nothing can be said.
 
-    ``precision`` is of shape ``(rows, K, K)``, ``shift`` of ``(rows, K)``; not finite where nothing can be said.
+    Parameters
+    ----------
+    precision
+        Matrices ``(rows, K, K)``.
+    shift
+        Vectors ``(rows, K)``.
+    log_scale
+        Logarithms of the scales at the present sites, ``(rows,)``.
     """
 
     precision: FloatArray
@@ -176,6 +183,11 @@ def joint_nodes(mean: FloatArray, variance: FloatArray) -> tuple[FloatArray, Flo
     """Nodes ``(rows, nodes, K)`` and weights for means under Gaussians, and the variance that they leave out.
 
     What all directions of a wide Gaussian share can be left to a loss that smooths itself (`cavity.losses.joint`).
+
+    Parameters
+    ----------
+    mean, variance
+        Means ``(rows, K)`` and covariances ``(rows, K, K)`` of the Gaussians.
     """
     if mean.shape[1] > max(_PER_AXIS):
         return _spread_nodes(mean, variance)

@@ -15,8 +15,14 @@ IndexArray = NDArray[np.intp]
 class Tilts(NamedTuple):
     """What the factors of rows do to their Gaussians; arrays of shape ``(n,)``.
 
-    ``log_mass`` is the logarithm of the mass, ``shift`` that of the mean in standard deviations of the Gaussian,
-    ``ratio`` that of the variances.
+    Parameters
+    ----------
+    log_mass
+        Logarithm of the mass.
+    shift
+        Shift of the mean, in standard deviations of the Gaussian.
+    ratio
+        Variance after over variance before.
     """
 
     log_mass: FloatArray

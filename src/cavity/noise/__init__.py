@@ -26,6 +26,8 @@ from cavity.noise._spread import spread_std as spread_std
 
 FloatArray = NDArray[np.float64]
 
+__all__ = ["estimate_scale", "log_normalizer", "predictive_quantile", "predictive_std", "with_scale"]
+
 # The noise of a loss at a power beta of the likelihood.
 _NOISES: dict[type, Callable[[Any, float], Any]] = {
     Squared: lambda loss, beta: Gaussian(loss.scale / np.sqrt(beta)),
@@ -107,7 +109,15 @@ def site_factor(loss: Loss, scale: float, center: float) -> float:
 
 
 def with_scale(loss: Loss, scale: float) -> Loss:
-    """Return the loss with another scale; `ValueError` if it has none."""
+    """Return the loss with another scale; `ValueError` if it has none.
+
+    Parameters
+    ----------
+    loss
+        The loss, which stays as it is.
+    scale
+        The scale.
+    """
     _scale_of(loss)
     changed: Loss = loss._replace(scale=float(scale))  # type: ignore[attr-defined]
     return changed
@@ -120,6 +130,15 @@ def predictive_std(loss: Loss, mean: ArrayLike, variance: ArrayLike, *, beta: fl
     :math:`\sqrt{\lambda + \lambda^2 (e^v - 1)}`, :math:`\lambda = e^{m + v/2}`; for NegativeBinomial the second term
     has the factor :math:`(1 + s^2) e^v - 1`, and it is alone for Gamma; infinite where that is too large.
     `ValueError` if the loss is not known here.
+
+    Parameters
+    ----------
+    loss
+        The loss that stands for the noise.
+    mean, variance
+        Posterior mean and variance of the predictor, one per row.
+    beta
+        The power of the likelihood.
     """
     found: FloatArray = _noise_of(loss, beta).std(*(np.asarray(a, dtype=np.float64) for a in (mean, variance)))
     return found
@@ -133,6 +152,13 @@ def predictive_quantile(
     Closed form for Squared, else the root of the distribution function, which is a closed form for losses of real
     targets. For counts it is the smallest one whose probability to be reached or undercut is at least ``q``.
     `ValueError` if the loss is not known here.
+
+    Parameters
+    ----------
+    loss, mean, variance, beta
+        As in `predictive_std`.
+    q
+        Probability of a target below the quantile.
     """
     m, v, p = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in (mean, variance, q)))
     found: FloatArray = _noise_of(loss, beta).quantile(m, v, p)
@@ -145,6 +171,15 @@ def log_normalizer(loss: Loss, targets: ArrayLike, *, beta: float = 1.0) -> Floa
     :math:`\log(C s)` above, :math:`\log y!` for Poisson, and a function of target and scale for NegativeBinomial and
     for Gamma, where it is linear in :math:`\log y`. Zero for signs, whose factors are taken as they are: the logistic
     loss is normalised, the others have no density; and for a loss whose noise is not known.
+
+    Parameters
+    ----------
+    loss
+        The loss that stands for the noise.
+    targets
+        Targets, one per row.
+    beta
+        The power of the likelihood.
     """
     y = np.asarray(targets, dtype=np.float64)
     known = isinstance(loss, tuple(_NOISES))

@@ -25,8 +25,8 @@ class ExactProjection:
     :math:`m = x^\top \mu` and variance :math:`v = \sum_j x_j^2 \sigma_j^2`. With mass, mean :math:`m'` and variance
     :math:`v'` of that Gaussian times the row's factor, every coordinate follows:
 
-    .. math:: \mu_j \mathrel{+}= \sigma_j^2 x_j \frac{m' - m}{v}, \qquad
-        \sigma_j^2 \mathrel{+}= (\sigma_j^2 x_j)^2\, \frac{v'/v - 1}{v}.
+    .. math:: \mu_j \leftarrow \mu_j + \sigma_j^2 x_j \frac{m' - m}{v}, \qquad
+        \sigma_j^2 \leftarrow \sigma_j^2 + (\sigma_j^2 x_j)^2\, \frac{v'/v - 1}{v}.
 
     The result of one row is the cavity of the next; the site is the last Gaussian divided by the cavity, with the
     product of the masses as its own. :math:`O(d)` per row. Exact for a single row, for rows that share no coordinate,

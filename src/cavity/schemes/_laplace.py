@@ -102,7 +102,13 @@ class Laplace:
         return expansion(peak, *factor.derivatives(peak, self.curvature), beta)
 
     def peak(self, factor: Factor, cavity: FactorialGaussian, beta: float = 1.0) -> FloatArray:
-        """Maximise cavity times factor from the cavity mean."""
+        """Maximise cavity times factor from the cavity mean.
+
+        Parameters
+        ----------
+        factor, cavity, beta
+            As in `Scheme.approximate`.
+        """
         m, p = cavity.mean, cavity.precision
 
         def objective(point: FloatArray) -> float:

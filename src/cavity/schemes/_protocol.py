@@ -20,7 +20,13 @@ class Scheme(Protocol):
     name: ClassVar[str]
 
     def check(self, factor: Factor) -> None:
-        """Raise `ValueError` if this scheme cannot serve the factor; called before anything is computed."""
+        """Raise `ValueError` if this scheme cannot serve the factor; called before anything is computed.
+
+        Parameters
+        ----------
+        factor
+            The factor.
+        """
 
     def approximate(self, factor: Factor, cavity: FactorialGaussian, beta: float = 1.0) -> FactorialGaussian:
         r"""Fit a site to :math:`e^{-\beta u}`.
@@ -28,6 +34,15 @@ class Scheme(Protocol):
         The cavity is proper and has the factor's own coordinates, as the site will. The site may have negative
         precisions. Where no site could be computed its entries are NaN or infinite: trouble is data, to be
         refused by the backend; errors are for wrong use.
+
+        Parameters
+        ----------
+        factor
+            The factor of cost u.
+        cavity
+            Everything else that is known: prior times the sites of all other factors.
+        beta
+            Inverse temperature.
         """
 
 

@@ -34,7 +34,7 @@ class RecentredQuadrature:
     From the star about :math:`t` with steps :math:`h`, which is at first the cavity mean with
     :math:`h = \gamma\sigma`, take slope :math:`g` and curvature :math:`c` as in `VariationalQuadrature`. Then
 
-    .. math:: t \mathrel{+}= -a\,\frac{\beta g + (t - \mu)/\sigma^2}{w}, \qquad h = \frac{\gamma}{\sqrt w}, \qquad
+    .. math:: t \leftarrow t - a\,\frac{\beta g + (t - \mu)/\sigma^2}{w}, \qquad h = \frac{\gamma}{\sqrt w}, \qquad
         w = \beta \max(c, 0) + 1/\sigma^2,
 
     with a share :math:`a \le 1` by which cavity times factor, the true one, rises; until :math:`t` and :math:`h`
