@@ -12,11 +12,11 @@ OLDEST := $(VENV)-oldest
 # What `make arithmetic` and `make oldest` run; everything if empty.
 TESTS ?=
 
-.PHONY: test arithmetic oldest reproduce bench dist setup lint types layers pytest clean
+.PHONY: test arithmetic oldest reproduce bench dist setup lint types layers docs docs-full pytest clean
 
 # The checks use one core each, the tests both: the former side by side, then the latter.
 test: setup
-	$(MAKE) --jobs 2 lint types layers
+	$(MAKE) --jobs 2 docs types lint layers
 	$(MAKE) pytest
 
 # The tests under several arithmetic settings: what depends on rounding passes under some and fails under others.
@@ -54,6 +54,7 @@ $(STAMP): pyproject.toml
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 
 types: $(STAMP)
 	$(BIN)/mypy
@@ -61,10 +62,20 @@ types: $(STAMP)
 layers: $(STAMP)
 	$(BIN)/lint-imports
 
+# The site in docs/_build/html. Examples are shown and not run; `docs-full` runs them too, for their pictures.
+docs: $(STAMP)
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --define plot_gallery=0 docs docs/_build/html
+	$(BIN)/python tools/check_site.py docs/_build/html
+
+docs-full: $(STAMP)
+	$(BIN)/sphinx-build --fail-on-warning --keep-going docs docs/_build/html
+	$(BIN)/python tools/check_site.py docs/_build/html
+
 # One thread of the BLAS for each of two workers: with more they would wait for one another (`make arithmetic` has two).
 pytest: $(STAMP)
 	rm -rf $(CACHE)
 	OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CACHE) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 clean:
+	rm -rf docs/_build docs/gallery docs/reference/api
 	rm -rf $(VENV) $(OLDEST) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
