@@ -25,6 +25,7 @@ extensions = [
     "matplotlib.sphinxext.plot_directive",
     "myst_parser",
     "numpydoc",
+    "run",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx_design",

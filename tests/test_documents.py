@@ -1,12 +1,16 @@
 """The examples in README and CONTRIBUTING run as they are printed; tables in documents are those measured."""
 
+import contextlib
 import importlib
+import io
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
@@ -16,6 +20,31 @@ def test_examples_run(name):
     names = {"__name__": f"examples_of_{name.partition('.')[0].lower()}"}
     for block in blocks:
         exec(compile(block, name, "exec"), names)
+
+
+def test_readme_shows_what_its_example_prints():
+    text = (ROOT / "README.md").read_text()
+    code, shown = (re.search(pattern, text, re.DOTALL)[1] for pattern in (r"```python\n(.*?)```", r"```text\n(.*?)```"))
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+    numbers = [list(map(float, re.findall(r"-?\d+\.\d+", part))) for part in (shown, printed.getvalue())]
+    assert numbers[0] == pytest.approx(numbers[1], abs=0.011)  # two digits, whatever the processor rounds
+    assert len(text.splitlines()) <= 120
+
+
+def test_readme_compares_by_the_best_of_each_side():
+    update = importlib.import_module("update_readme")
+    line = {"task": "mixed", "model": "m", "coefficients": 0.9, "targets": None, "seconds": 0.5}
+    rows = [
+        line | {"library": "cavity", "score": 0.3},
+        line | {"library": "cavity", "score": 0.2, "model": "best"},
+        line | {"library": "slow", "score": 0.25, "coefficients": None},
+        line | {"library": "broken", "score": None},
+    ]
+    (found,) = update.comparison_of(rows)
+    assert "log loss 0.2000, 90 % intervals that cover 90 %, in 0.5 s" in found
+    assert "`m` of slow, 0.2500, without intervals" in found
 
 
 def test_tables_of_the_study_are_those_of_its_fits(monkeypatch):
@@ -28,7 +57,7 @@ def test_tables_of_the_study_are_those_of_its_fits(monkeypatch):
 
 
 def test_every_place_of_a_table_holds_one():
-    for document in (ROOT / "docs").glob("*.md"):
+    for document in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         text = document.read_text()
         for name in re.findall(r"<!-- ([^/>]+) -->", text):
             assert re.search(f"<!-- {name} -->\n.+?\n<!-- /{name} -->", text, re.DOTALL), (document.name, name)

@@ -99,7 +99,7 @@ class Search:
     def pages_for(self, query: str) -> set[str]:
         words = {word.lower() for word in re.findall(r"\w+", query)} - set(self.language.stopwords)
         found = set(range(len(self.pages)))
-        for word in sorted(word for word in words if len(word) > 2):
+        for word in sorted(word for word in words if len(word) > 2 and not word.isdigit()):
             found &= self._having(self.language.stem(word))
         return {self.pages[k] for k in found}
 

@@ -1,6 +1,10 @@
-"""Put a figure and the claims in brief from a report into README.md.
+"""Put measured and printed things into README.md and the pages about the paper and the comparison.
 
-Run after `make reproduce`: python tools/update_readme.py report
+Run after `make reproduce` and `python -m benchmarks --only comparison`:
+
+    python tools/update_readme.py [report] [bench-results]
+
+What is missing there is left as it is; the picture and the output of the example are made here.
 """
 
 from __future__ import annotations
@@ -11,25 +15,58 @@ import shutil
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs" / "_ext"))
+sys.path.insert(0, str(ROOT / "tools"))
+
+import overview_figure  # noqa: E402
+from run import executed  # noqa: E402
+
+README, PAPER, COMPARISON = ROOT / "README.md", ROOT / "docs" / "how" / "paper.md", ROOT / "docs" / "comparison.md"
+# Tasks of the comparison that README speaks of: how it calls them, and their score.
+TASKS = {
+    "mixed": ("**Random effects** of two crossed factors", "log loss"),
+    "one-hot": ("**Thousands of one-hot columns** with all their correlations", "log loss"),
+    "quantile": ("**Quantiles** where the spread grows", "pinball loss"),
+    "drift": ("**Streams** that drift", "log loss"),
+    "wide": ("**More columns than rows**", "negative log density"),
+}
 
 
-def main(report: Path) -> None:
+def put(document: Path, name: str, lines: list[str]) -> None:
+    """Replace what stands between the two comments of this name."""
+    block = "\n".join([f"<!-- {name} -->", *lines, f"<!-- /{name} -->"])
+    text = document.read_text()
+    found = re.sub(f"<!-- {name} -->.*?<!-- /{name} -->", lambda _: block, text, count=1, flags=re.DOTALL)
+    document.write_text(found)
+
+
+def example_output(readme: str) -> list[str]:
+    """Run the first example of README, and give what it prints."""
+    code = re.search(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert code is not None
+    return ["```text", *executed(code[1], {"__name__": "readme"}).splitlines(), "```"]
+
+
+def claims_of(report: Path) -> tuple[list[str], list[str]]:
+    """Give the claims in one sentence, and the table of those that do not simply hold."""
     results = json.loads((report / "claims.json").read_text())["results"]
     claims = [claim for group in results["groups"] for claim in group["claims"]]
-    counts = Counter(claim["verdict"] for claim in claims)
     plural = {"holds": "hold", "does not hold": "do not hold"}
+    counts = Counter(claim["verdict"] for claim in claims)
     verdicts = ", ".join(
         f"{count} {plural.get(verdict, verdict.replace('holds', 'hold', 1))}" for verdict, count in counts.most_common()
     )
+    brief = f"Of {len(claims)} statements that rest on the paper's experiments, {verdicts}."
     rows = [
         f"| {claim['statement']} | {claim['measured']} | {claim['verdict']} |"
         for claim in claims
         if claim["verdict"] != "holds"
     ]
-    brief = [
-        f"Of {len(claims)} statements that rest on the paper's experiments, {verdicts}.",
+    table = [
+        brief,
         "They are judged with the true curvature of the loss, and times with Newton's method for VQ, as in the paper;",
         "the report has them all, each with its criterion. Those that do not simply hold:",
         "",
@@ -37,21 +74,42 @@ def main(report: Path) -> None:
         "|---|---|---|",
         *rows,
     ]
-    image = ROOT / "docs" / "images" / "small-data-sets.png"
-    image.parent.mkdir(exist_ok=True)
-    shutil.copyfile(report / "fig2.png", image)
-    figure = [
-        f"![Total cost over updates, three data sets, three losses, the paper's schemes]({image.relative_to(ROOT)})",
-        "",
-        "*The paper's Figure 2, reproduced by `make reproduce`: total cost after every mini-batch update.*",
-    ]
-    readme = ROOT / "README.md"
-    text = readme.read_text()
-    for name, lines in (("figure", figure), ("claims", brief)):
-        block = "\n".join([f"<!-- {name} -->", *lines, f"<!-- /{name} -->"])
-        text = re.sub(f"<!-- {name} -->(.*?<!-- /{name} -->)?", lambda _, b=block: b, text, count=1, flags=re.DOTALL)
-    readme.write_text(text)
+    return [brief], table
+
+
+def comparison_of(lines: list[dict[str, Any]]) -> list[str]:
+    """Give one line per task: what cavity reached, and the best of the others."""
+    found = []
+    for task, (lead, score) in TASKS.items():
+        done = [line for line in lines if line["task"] == task and line["score"] is not None]
+        ours = [line for line in done if line["library"] == "cavity"]
+        others = [line for line in done if line["library"] != "cavity"]
+        if ours and others:
+            first, second = (min(group, key=lambda line: line["score"]) for group in (ours, others))
+            best = f"the best other, `{second['model']}` of {second['library']}, {_numbers(second)}"
+            found.append(f"- {lead}: {score} {_numbers(first)}; {best}.")
+    return found
+
+
+def _numbers(line: dict[str, Any]) -> str:
+    covered = line["coefficients"] if line["coefficients"] is not None else line["targets"]
+    intervals = "without intervals" if covered is None else f"90 % intervals that cover {100.0 * covered:.0f} %"
+    return f"{line['score']:.4f}, {intervals}, in {line['seconds']:.2g} s"
+
+
+def main(report: Path, measured: Path) -> None:
+    overview_figure.draw(ROOT / "docs" / "images" / "overview.png")
+    put(README, "output", example_output(README.read_text()))
+    if (report / "claims.json").is_file():
+        brief, table = claims_of(report)
+        put(README, "claims", brief)
+        put(PAPER, "claims", table)
+        shutil.copyfile(report / "fig2.png", ROOT / "docs" / "images" / "small-data-sets.png")
+    if (measured / "comparison.json").is_file():
+        put(README, "comparison", comparison_of(json.loads((measured / "comparison.json").read_text())))
+        put(COMPARISON, "picture", ["![Score against time, one panel per task](images/comparison.png)"])
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "report"))
+    given = [Path(argument) for argument in sys.argv[1:]]
+    main(*(given + [ROOT / "report", ROOT / "bench-results"][len(given) :]))
