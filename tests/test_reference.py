@@ -55,7 +55,7 @@ def test_every_public_name_is_listed(path):
 
 @pytest.mark.parametrize(("path", "found"), [pytest.param(*place, id=place[0]) for place in places()])
 def test_every_parameter_has_a_sentence(path, found):
-    text = as_in.expanded(path, inspect.getdoc(found) or "")
+    text = as_in.expanded(path, found)
     parsed = NumpyDocString(text)
     entries = [*parsed["Parameters"], *parsed["Attributes"]]
     described = {name: " ".join(entry.desc) for entry in entries for name in entry.name.split(", ")}

@@ -1,4 +1,7 @@
-"""Parameters that a docstring describes by "As in `other`." get the words of the other one on the site."""
+"""Parameters that a docstring describes by "As in `other`." get the words of the other one on the site.
+
+So do all parameters of a docstring without such a section that says "arguments as in `other`".
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,29 @@ from typing import Any
 
 from numpydoc.docscrape import NumpyDocString
 
-# Names, and below them a reference to where they are described.
+# Names, and below them a reference to where they are described; and one reference for all.
 _ENTRY = re.compile(r"^( *)([*\w, ]+)\n +As in `([\w.]+)`\.$", re.MULTILINE)
+_ALL = re.compile(r"(?:; a|\. A)rguments as in `([\w.]+)`\.")
 
 
-def expanded(where: str, text: str) -> str:
-    """Return a docstring, that of the object of this dotted path, with all parameters described in its own place."""
+def expanded(where: str, found: Any) -> str:
+    """Return the docstring of an object, named by a dotted path, with all parameters described in its own place."""
+    text = inspect.getdoc(found) or ""
+    reference = _ALL.search(text)
+    if reference:
+        text = text.replace(reference[0], ".")
+        names = ", ".join(name for name in inspect.signature(found).parameters if name != "self")
+        section = f"Parameters\n----------\n{names}\n    As in `{reference[1]}`."
+        head, mark, tail = text.partition("\n\nReturns\n")
+        text = f"{head.rstrip()}\n\n{section}{mark}{tail}"
 
     def described(match: re.Match[str]) -> str:
         indent, names, target = match.groups()
-        found = {name: entry for entry in _parameters(where, target) for name in entry.name.split(", ")}
+        entries = {name: entry for entry in _parameters(where, target) for name in entry.name.split(", ")}
         parts = []
         for name in names.split(", "):
-            kind = f"{indent}{name} : {found[name].type}" if found[name].type else f"{indent}{name}"
-            parts += [kind, *(f"{indent}    {line}" for line in found[name].desc)]
+            kind = f"{indent}{name} : {entries[name].type}" if entries[name].type else f"{indent}{name}"
+            parts += [kind, *(f"{indent}    {line}" for line in entries[name].desc)]
         return "\n".join(parts)
 
     return _ENTRY.sub(described, text)
@@ -32,7 +44,7 @@ def _parameters(where: str, target: str) -> list[Any]:
     """Read the parameters of what is named from there: a neighbour of the object, or a full path."""
     found = _resolved(where, target)
     path = f"{found.__module__}.{found.__qualname__}"
-    return list(NumpyDocString(expanded(path, inspect.getdoc(found) or ""))["Parameters"])
+    return list(NumpyDocString(expanded(path, found))["Parameters"])
 
 
 def _resolved(where: str, target: str) -> Any:
@@ -47,7 +59,8 @@ def _resolved(where: str, target: str) -> Any:
 
 
 def _process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    lines[:] = expanded(name, "\n".join(lines)).split("\n")
+    if what in ("class", "function", "method"):
+        lines[:] = [*expanded(name, obj).split("\n"), ""]
 
 
 def setup(app: Any) -> dict[str, bool]:
