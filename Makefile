@@ -7,6 +7,8 @@ STAMP := $(VENV)/.installed
 CACHE := $(VENV)/numba-cache
 # Where `make reproduce` writes its report.
 OUT ?= report
+# What the site is built in: from nothing, since Sphinx keeps pages whose source has gone.
+SITE := docs/_build docs/gallery docs/reference/api
 # Where `make oldest` installs.
 OLDEST := $(VENV)-oldest
 # What `make arithmetic` and `make oldest` run; everything if empty.
@@ -64,10 +66,12 @@ layers: $(STAMP)
 
 # The site in docs/_build/html. Examples are shown and not run; `docs-full` runs them too, for their pictures.
 docs: $(STAMP)
+	rm -rf $(SITE)
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --define plot_gallery=0 docs docs/_build/html
 	$(BIN)/python tools/check_site.py docs/_build/html
 
 docs-full: $(STAMP)
+	rm -rf $(SITE)
 	$(BIN)/sphinx-build --fail-on-warning --keep-going docs docs/_build/html
 	$(BIN)/python tools/check_site.py docs/_build/html
 
@@ -77,5 +81,5 @@ pytest: $(STAMP)
 	OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CACHE) $(BIN)/python -m pytest -n 2 --dist worksteal
 
 clean:
-	rm -rf docs/_build docs/gallery docs/reference/api
+	rm -rf $(SITE)
 	rm -rf $(VENV) $(OLDEST) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

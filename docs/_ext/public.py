@@ -21,6 +21,7 @@ MODULES = (
     "cavity.quadrature",
     "cavity.schedules",
     "cavity.schemes",
+    "cavity.tables",
     "cavity.testing",
 )
 # Methods of these are described there, and not again where a class has them.
@@ -57,8 +58,11 @@ def members(cls: type) -> Iterator[tuple[str, Any]]:
 
 
 def is_ours(name: str, function: Any) -> bool:
-    """Whether a member is public and written here, not by scikit-learn, tuple or Exception."""
-    return not name.startswith("_") and str(getattr(function, "__module__", "")).startswith("cavity")
+    """Whether a member is for users and written here, not by scikit-learn, tuple or Exception.
+
+    Names that begin with ``cavity_`` are for estimators, which ask sources of rows by them.
+    """
+    return not name.startswith(("_", "cavity_")) and str(getattr(function, "__module__", "")).startswith("cavity")
 
 
 def is_of_protocol(cls: type, name: str) -> bool:

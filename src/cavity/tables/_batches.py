@@ -18,14 +18,30 @@ BATCH_BYTES = 8 << 20
 
 
 class Texts(NamedTuple):
-    """A column of strings: codes into levels, -1 where missing. Every level is distinct and occurs in the batch."""
+    """A column of strings.
+
+    Parameters
+    ----------
+    codes
+        Places in ``levels``, one per row; -1 where the string is missing.
+    levels
+        The strings, each of which is distinct and occurs in the batch.
+    """
 
     codes: NDArray[np.int32]
     levels: list[str]
 
 
 class RawTexts(NamedTuple):
-    """A column of strings as they are: row i is ``data[offsets[i]:offsets[i + 1]]`` in UTF-8, empty where missing."""
+    """A column of strings as they are: row i is ``data[offsets[i]:offsets[i + 1]]`` in UTF-8, empty where missing.
+
+    Parameters
+    ----------
+    offsets
+        Where every string begins, and where the last one ends.
+    data
+        Bytes of all strings.
+    """
 
     offsets: NDArray[np.int64]
     data: NDArray[np.uint8]
@@ -37,12 +53,21 @@ Column = FloatArray | Texts | RawTexts
 class Batch(NamedTuple):
     """Some consecutive rows of one file.
 
-    Arrays may be read-only. Columns are in the order of the file. A libsvm file has the column ``target`` and its
-    features in ``rows``, a CSR array with as many columns as the largest feature of the batch needs.
+    Parameters
+    ----------
+    path
+        The file.
+    first
+        Number of the first row within the file; the first row of data is 1.
+    columns
+        Columns by name, in the order of the file; arrays may be read-only.
+    rows
+        Features of a libsvm file, whose only column is ``target``: a CSR array with as many columns as the largest
+        feature of the batch needs.
     """
 
     path: Path
-    first: int  # number of the first row within the file; the first row of data is 1
+    first: int
     columns: dict[str, Column]
     rows: Any = None
 
@@ -72,7 +97,13 @@ class Reader(Protocol):
     @property
     def kinds(self) -> dict[str, str]: ...
     def batches(self, columns: Collection[str] | None = None) -> Iterator[Batch]:
-        """Read the named columns, or all, from the first row on. Memory is bounded by the batch."""
+        """Read from the first row on. Memory is bounded by the batch.
+
+        Parameters
+        ----------
+        columns
+            Names of the columns that are read; all by default.
+        """
         ...
 
 

@@ -169,7 +169,17 @@ class Table:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Some consecutive rows of a table, encoded for a model; targets, weights and offsets where the table has them."""
+    """Some consecutive rows of a table, encoded for a model.
+
+    Parameters
+    ----------
+    batch
+        The rows as they were read.
+    rows
+        Their encoded features.
+    target, weight, offset
+        Targets, weights and offsets, where the table has them.
+    """
 
     batch: Batch
     rows: EncodedRows
