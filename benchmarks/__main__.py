@@ -26,13 +26,27 @@ from benchmarks import (  # noqa: E402
     sparse,
     speed,
     streams,
+    tables,
 )
 from benchmarks.bars import Row, markdown  # noqa: E402
 from benchmarks.comparison import report  # noqa: E402
 from reference.machine import processor  # noqa: E402
 
 # Parts that give bars and the tables behind them.
-_ALL = (posterior, posterior_census, coverage, calibration, prior, blocks, streams, sparse, minimize, recentred, models)
+_ALL = (
+    posterior,
+    posterior_census,
+    coverage,
+    calibration,
+    prior,
+    blocks,
+    streams,
+    sparse,
+    minimize,
+    recentred,
+    models,
+    tables,
+)
 MEASURED = {part.__name__.rpartition(".")[2]: part.measure for part in _ALL}
 PARTS = ("speed", "first_use", "comparison", *MEASURED)
 

@@ -1,6 +1,6 @@
 """Large files of tables, written quickly, the same every time.
 
-CSV and Parquet files hold the same rows of a logistic model: 20 numbers, a category of 1000 levels, the target. Libsvm
+CSV and Parquet files hold the same rows of a logistic model: 20 numbers, a category of 50 levels, the target. Libsvm
 files hold sparse rows of one, whose features have frequencies as words have.
 """
 
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from scipy.special import expit
 
 ROWS_PER_CHUNK = 50_000
-NUMBERS, LEVELS = 20, 1000
+NUMBERS, LEVELS = 20, 50
 FEATURES, DRAWS_PER_ROW = 2**18, 60
 
 
