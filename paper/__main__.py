@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
@@ -10,6 +11,7 @@ _NEEDED = ("jinja2", "matplotlib", "rich", "typer")
 
 def main() -> None:
     """Run the command, or say how to install what it needs."""
+    os.environ.setdefault("CAVITY_NOTICES", "off")  # progress bars tell who waits
     try:
         command = import_module("paper.command")
     except ModuleNotFoundError as error:

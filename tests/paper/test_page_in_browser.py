@@ -32,6 +32,7 @@ HARNESS = """<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"
 const frame = document.querySelector("iframe");
 frame.onload = () => {{
   const page = frame.contentDocument, view = frame.contentWindow;
+  page.querySelectorAll("details").forEach((d) => {{ d.open = true; }});
   const isHidden = (e) => e.closest("thead") && view.getComputedStyle(e.closest("thead")).clipPath !== "none";
   const sticksOut = (e) => e.getBoundingClientRect().right > view.innerWidth + 0.5;
   const spills = (e) => e.clientWidth > 0 && e.scrollWidth > e.clientWidth + 1;

@@ -105,6 +105,18 @@ def test_the_page_shows_everything(report):
     assert "curvature=&#34;slope&#34;" in text
 
 
+def test_figures_come_before_tables_and_verdicts_before_criteria(report):
+    page = Page((report / "index.html").read_text())
+    assert page.tags.index("img") < page.tags.index("table")
+    text = (report / "index.html").read_text()
+    claims = text[text.index('<section id="claims">') :].partition("</section>")[0]
+    rows = claims.split("<tr>")[1:]
+    claimed = [row for row in rows if "Criterion" in row]
+    assert len(claimed) == 37
+    for row in claimed:
+        assert row.index('class="verdict') < row.index("<details>") < row.index("Criterion")
+
+
 def test_figures_are_redrawn_from_the_numbers_alone(copy, invoke, monkeypatch):
     def no_workers(count):
         raise AssertionError("redrawing must not compute")

@@ -24,13 +24,13 @@ from numba.extending import overload_method
 
 from cavity.kernels._digest import digest_of
 from cavity.kernels._notice import ANNOUNCER
-from cavity.kernels._tricks import ARE_ON, INNER, OPTIONS, with_quick_numpy
+from cavity.kernels._tricks import ARE_ON, INNER, OUTER, with_quick_numpy
 from cavity.moments import constants as moments_constants
 from cavity.schemes import constants as schemes_constants
 
 kernel = njit(**INNER)
 # For arithmetic that depends on the order of its operations.
-AS_WRITTEN = {**INNER, "fastmath": OPTIONS["fastmath"] - {"reassoc"}}
+AS_WRITTEN = {**INNER, "fastmath": INNER["fastmath"] - {"reassoc"}}
 careful = njit(**AS_WRITTEN)
 
 
@@ -50,9 +50,9 @@ def entry(function: Callable[..., Any], *components: type) -> Any:
     copy = FunctionType(function.__code__, function.__globals__, function.__name__)
     copy.__module__, copy.__qualname__ = function.__module__, f"{function.__name__}_{digest.hexdigest()[:16]}"
     try:
-        compiled = njit(cache=cached, **OPTIONS)(copy)
+        compiled = njit(cache=cached, **OUTER)(copy)
     except RuntimeError:  # there is no folder that a cache could be written to
-        compiled = njit(**OPTIONS)(copy)
+        compiled = njit(**OUTER)(copy)
     file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if isinstance(file, IndexDataCacheFile):
         file.__class__ = _TolerantFiles

@@ -32,10 +32,9 @@ def _options() -> dict[str, Any]:
     return {**options, "_nrt": False} if ARE_ON else options
 
 
-# Of every kernel that Python calls.
-OPTIONS = _options()
-# Of kernels that only kernels call: they need no form that Python could call, and compile faster without.
-INNER = {**OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+# Of kernels that Python calls, and of those that only kernels call: forms that nobody calls would take time to compile.
+OUTER = {**_options(), "no_cfunc_wrapper": True}
+INNER = {**OUTER, "no_cpython_wrapper": True}
 
 
 @intrinsic
