@@ -45,10 +45,6 @@ models = {
 losses = {name: log_loss(y_test, model.predict_proba(X_test)) for name, model in models.items()}
 for name, loss in losses.items():
     print(f"{name:20} held-out log loss {loss:.4f}, accuracy {models[name].score(X_test, y_test):.4f}")
-
-# %%
-# **Conclusion.** The probabilities are as good as those of logistic regression, and as well calibrated. In addition
-# every coefficient has an interval: narrow for hours and age, wide for categories with few people.
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5.5), layout="constrained")
 models["EPClassifier"][-1].plot_coefficients(ax=left)
 for (name, model), style in zip(models.items(), ("o-", "x--"), strict=True):
@@ -58,3 +54,7 @@ right.axline((0, 0), (1, 1), color="0.6", linewidth=0.8)
 right.set(xlabel="predicted probability", ylabel="share among held-out people", title="calibration")
 right.legend()
 plt.show()
+
+# %%
+# **Conclusion.** The probabilities are as good as those of logistic regression, and as well calibrated. In addition
+# every coefficient has an interval: narrow for hours and age, wide for categories with few people.

@@ -43,13 +43,13 @@ for step in range(STEPS):
 second_half = {name: float(np.mean(values[STEPS // 2 :])) for name, values in losses.items()}
 for name, loss in second_half.items():
     print(f"{name:24} mean log loss in the second half {loss:.3f}")
-
-# %%
-# **Conclusion.** A posterior that never forgets becomes sure of coefficients that are no longer true. With a half-
-# life it follows the drift, and stays below stochastic gradient descent without a learning rate to tune.
 figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
 for name, values in losses.items():
     axes.plot(np.convolve(values, np.full(20, 0.05), mode="valid"), label=name)
 axes.set(xlabel="mini-batch of 100 rows", ylabel="log loss before learning, mean of 20", ylim=(0.2, 1.2))
 axes.legend()
 plt.show()
+
+# %%
+# **Conclusion.** A posterior that never forgets becomes sure of coefficients that are no longer true. With a half-
+# life it follows the drift, and stays below stochastic gradient descent without a learning rate to tune.

@@ -36,11 +36,6 @@ for loss in ("poisson", "negative_binomial"):
     evidence[loss], below[loss] = float(model.log_evidence_), float(np.mean(claims_new <= upper))
     print(f"{loss:18} log evidence {evidence[loss]:.0f}, new counts below their 95% quantile: {below[loss]:.1%}")
 models["poisson, no exposure"] = cavity.EPRegressor(loss="poisson").fit(X, claims)
-
-# %%
-# **Conclusion.** Without the exposure the effect of towns has the wrong sign: their policies ran for a shorter time.
-# The Poisson model is too sure of itself; the negative binomial has the higher evidence and covers new counts as it
-# should.
 figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
 axes.axvline(1.0, color="0.8", linewidth=0.8)
 axes.vlines(np.exp(list(TRUTH.values())), [-0.3, 0.7], [0.3, 1.3], color="0.2", linestyle=":", label="truth")
@@ -53,3 +48,7 @@ axes.set_yticks([0, 1], TRUTH)
 axes.set(xlabel="ratio of rates, with its 90% interval", ylim=(1.5, -0.5))
 axes.legend(loc="upper right")
 plt.show()
+
+# %%
+# **Conclusion.** Without the exposure the effect of towns has the wrong sign, because their policies ran for a shorter
+# time. The Poisson model is too sure of itself; the negative binomial has the higher evidence and covers new counts.

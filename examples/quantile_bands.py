@@ -35,10 +35,6 @@ for q in (0.1, 0.5, 0.9):
     lines[q] = model.predict(grid, return_std=True)
     shares[q] = float(np.mean(y_new < model.predict(x_new)))
     print(f"quantile {q}: {shares[q]:.1%} of 20,000 new points lie below")
-
-# %%
-# **Conclusion.** The lines follow the spread of the data, and the shares of new points below them are close to what
-# was asked for. Where data are few or noisy the band around a line is wider.
 figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
 axes.plot(x, y, ".", color="0.65", markersize=3)
 for k, (q, (line, std)) in enumerate(lines.items()):
@@ -47,3 +43,7 @@ for k, (q, (line, std)) in enumerate(lines.items()):
 axes.set(xlabel="x", ylabel="y")
 axes.legend()
 plt.show()
+
+# %%
+# **Conclusion.** The lines follow the spread of the data, and the shares of new points below them are close to what
+# was asked for. Where data are few or noisy the band around a line is wider.

@@ -46,10 +46,6 @@ for blur, width in ((8.0, 10.0), (3.0, 2.0), (1.0, 0.5)):
     prior = cavity.FactorialGaussian.from_moments(center, width**2)
     center = (result := cavity.fit(factors, prior, scheme="vq", max_iter=8, tol=0.2)).mean
 print("found", result.mean.round(2), "±", result.std.round(2))
-
-# %%
-# **Conclusion.** All parameters are found to a fraction of a pixel, and the error bars say which fraction. The object
-# in the way stays visible in the difference and does not disturb the map, because the cost is absolute.
 after = map_coordinates(pair[1], moved(result.mean[None], everywhere)[:, 0], order=1, mode="nearest")
 figure, panels = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
 for axes, title, picture in zip(panels, ("before", "after"), (pair[1], after.reshape(SIZE, SIZE)), strict=False):
@@ -58,3 +54,7 @@ for axes, title, picture in zip(panels, ("before", "after"), (pair[1], after.res
 panels[2].errorbar(result.mean - TRUTH, NAMES, xerr=2.0 * result.std, fmt="o", capsize=3)
 panels[2].set(title="errors, with two standard deviations", xlabel="pixels")
 plt.show()
+
+# %%
+# **Conclusion.** All parameters are found to a fraction of a pixel, and the error bars say which fraction. The object
+# in the way stays visible in the difference and does not disturb the map, because the cost is absolute.

@@ -46,10 +46,6 @@ log_weights = prior.log_density(draws) - misfit(t, y)(draws) - result.posterior.
 weights = np.exp(log_weights - log_weights.max())
 mean, std = np.average(draws, axis=0, weights=weights), np.sqrt(np.diag(np.cov(draws.T, aweights=weights)))
 print("EP", result.mean.round(3), "±", result.std.round(3), "\nweighted draws", mean.round(3), "±", std.round(3))
-
-# %%
-# **Conclusion.** Means agree with those of the weighted draws, and deviations nearly so. The outliers drag least
-# squares away, and hardly move the posterior under an absolute loss.
 grid, (figure, axes) = np.linspace(0.0, 10.0, 400), plt.subplots(figsize=(9, 4.5), layout="constrained")
 band = np.quantile(curve(draws[:2000], grid), [0.025, 0.975], axis=0)
 axes.plot(t, y, ".", color="0.6")
@@ -58,3 +54,7 @@ axes.plot(grid, curve(np.array([TRUTH, squares]), grid).T, linewidth=1.0, label=
 axes.set(xlabel="time", ylabel="height", ylim=(-1.6, 2.2))
 axes.legend()
 plt.show()
+
+# %%
+# **Conclusion.** Means agree with those of the weighted draws, and deviations nearly so. The outliers drag least
+# squares away, and hardly move the posterior under an absolute loss.

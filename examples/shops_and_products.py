@@ -33,10 +33,6 @@ print(summary.loc[["price", "variance of shop", "variance of product"], ["mean",
 # Do two shops differ? That is a question to the joint posterior, not to two intervals.
 counts = table["shop"].value_counts()
 print(model.contrast({f"shop={counts.index[0]}": 1, f"shop={counts.index[1]}": -1}).round(2).to_string())
-
-# %%
-# **Conclusion.** About nine of ten true effects lie within their 90% intervals, which are wide for shops with few
-# rows. A new shop gets the average effect and the widest spread.
 truth = pd.Series(of_shop, index=names)[sorted(counts.index)]
 shops = summary.loc["shop=" + truth.index].set_axis(truth.index)
 inside = float(((shops["lower 90%"] < truth) & (truth < shops["upper 90%"])).mean())
@@ -57,3 +53,7 @@ right.set_xticks([1, 2, 3], [f"{name}\n({counts.get(name, 0)} rows)" for name in
 right.set(ylim=(0.0, 1.0), title="probability of selling product p0")
 right.legend(loc="upper left")
 plt.show()
+
+# %%
+# **Conclusion.** About nine of ten true effects lie within their 90% intervals, which are wide for shops with few
+# rows. A new shop gets the average effect and the widest spread.

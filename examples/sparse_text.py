@@ -47,13 +47,13 @@ model = cavity.EPClassifier(covariance="diagonal", max_iter=1, prior_variance=25
 mean, std = model.fit(X_train, y_train).decision_function(X_test, return_std=True)
 right, loss = model.predict(X_test) == y_test, log_loss(y_test, model.predict_proba(X_test))
 print(f"{X.shape[0]} paragraphs, accuracy {right.mean():.1%}, log loss {loss:.3f}")
-
-# %%
-# **Conclusion.** Wrong answers are close to zero, measured by their own standard deviation. One pass over sparse rows
-# is enough for that, but these deviations are conditional: each takes all other words as known.
 figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
 for name, chosen in {"right": right, "wrong": ~right}.items():
     axes.plot(mean[chosen], std[chosen], ".", markersize=4, alpha=0.6, label=name)
 axes.set(xlabel="linear predictor (negative: numpy)", ylabel="its standard deviation")
 axes.legend()
 plt.show()
+
+# %%
+# **Conclusion.** Wrong answers are close to zero, measured by their own standard deviation. One pass over sparse rows
+# is enough for that, but these deviations are conditional: each takes all other words as known.

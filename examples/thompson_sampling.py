@@ -36,10 +36,6 @@ def play(policy, seed):
 regrets = {name: np.array([play(name, seed) for seed in range(BANDITS)]) for name in ("Thompson sampling", "plug-in")}
 for name, regret in regrets.items():
     print(f"{name:18} mean regret after {ROUNDS} rounds {regret[:, -1].mean():.1f}, worst {regret[:, -1].max():.1f}")
-
-# %%
-# **Conclusion.** The plug-in policy is sometimes lucky and sometimes stays with a poor arm for ever. Draws from the
-# posterior try what is still uncertain, and stop trying once it is known.
 figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
 for name, regret in regrets.items():
     axes.plot(regret.mean(axis=0), label=name)
@@ -47,3 +43,7 @@ for name, regret in regrets.items():
 axes.set(xlabel="round", ylabel=f"regret, mean and range of {BANDITS} bandits")
 axes.legend()
 plt.show()
+
+# %%
+# **Conclusion.** The plug-in policy is sometimes lucky and sometimes stays with a poor arm for ever. Draws from the
+# posterior try what is still uncertain, and stop trying once it is known.

@@ -27,10 +27,6 @@ tenth = len(held) // 10
 accuracies = {"all": right.mean(), "unsure tenth": right[:tenth].mean(), "the others": right[tenth:].mean()}
 for name, accuracy in accuracies.items():
     print(f"accuracy, {name:12} {accuracy:.1%}")
-
-# %%
-# **Conclusion.** Most errors are among the few digits that the model says it is unsure about. Their probabilities
-# have wide intervals: with more digits to learn from they would change.
 unsure = held[order[:6]]
 p = model.predict_proba(X[unsure])
 low, high = np.quantile(model.predict_proba_samples(X[unsure], 300, random_state=0), [0.05, 0.95], axis=0)
@@ -47,3 +43,7 @@ for j, (above, below) in enumerate(axes.T):
 axes[1, 0].set_ylabel("class")
 figure.supxlabel("probability of the class, with its 90% interval; blue: the true class", fontsize="medium")
 plt.show()
+
+# %%
+# **Conclusion.** Most errors are among the few digits that the model says it is unsure about. Their probabilities
+# have wide intervals: with more digits to learn from they would change.

@@ -38,10 +38,6 @@ for scale in ("auto", "linear"):
     covered[scale] = [float(inside[rows].mean()) for rows in (x_new[:, 0] < 3.0, x_new[:, 0] > 7.0)]
     left, right = covered[scale]
     print(f"scale={scale!r:9} within: {left:.1%} for x < 3, {right:.1%} for x > 7; log evidence {evidence[scale]:.0f}")
-
-# %%
-# **Conclusion.** One spread for all points gives intervals that are too wide on the left and too narrow on the right.
-# With a linear spread they cover nine points of ten everywhere, and the evidence says so without any new points.
 figure, panels = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
 for axes, (scale, (low, middle, high)) in zip(panels, bands.items(), strict=True):
     axes.plot(x, y, ".", color="0.6", markersize=4)
@@ -51,3 +47,7 @@ for axes, (scale, (low, middle, high)) in zip(panels, bands.items(), strict=True
 panels[0].set_ylabel("y")
 panels[0].legend(loc="upper left")
 plt.show()
+
+# %%
+# **Conclusion.** One spread for all points gives intervals that are too wide on the left and too narrow on the right.
+# With a linear spread they cover nine points of ten everywhere, and the evidence says so without any new points.

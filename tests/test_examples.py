@@ -40,7 +40,7 @@ def test_form(name):
     title, line = text.splitlines()[1:3]
     assert line == "=" * len(title)
     assert len(text.splitlines()) <= 60
-    assert text.count("# %%\n# **Conclusion.**") == 1
+    assert text.partition("\nplt.show()\n\n# %%\n# **Conclusion.** ")[2].count("\n") == 2
 
 
 def test_census_income(example):
