@@ -118,7 +118,7 @@ COMMON = (
 )
 BINARY = (
     Entry("bayesianbandits", "BayesianGLM", "defaults", ("bayesianbandits",), _bandit("BayesianGLM")),
-    Entry("bayesianbandits", "EmpiricalBayesGLM", "advised", ("bayesianbandits",), _bandit("EmpiricalBayesGLM")),
+    Entry("bayesianbandits", "EmpiricalBayesGLM", "defaults", ("bayesianbandits",), _bandit("EmpiricalBayesGLM")),
 )
 SAMPLED = nuts.entries("logistic, prior scale found", nuts.logistic, nuts.probabilities)
 SEVERAL = {"Logit": "MNLogit", "LogisticRegression": "SoftmaxRegression"}

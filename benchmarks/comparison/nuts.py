@@ -15,6 +15,9 @@ from scipy.special import expit, softmax
 from benchmarks.comparison.core import Entry, Prediction, Problem, of_draws
 
 SEED = 0
+# Draws per chain, four chains, after as many to adapt: the default. nutpie adapts in its own default, fewer.
+# A smoke test takes less of both.
+DRAWS = {"draws": 1000, "tune": 1000}
 Build = Callable[[Problem], Any]
 Read = Callable[[Problem, dict[str, Any]], Prediction]
 
@@ -40,7 +43,7 @@ def of_bambi(formula: str, family: str, read: Callable[[Problem, Any, Any], Pred
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = model_of(problem)
-            found = model.fit(cores=1, random_seed=SEED, progressbar=False)
+            found = model.fit(**DRAWS, cores=1, random_seed=SEED, progressbar=False)
         return read(problem, model, found)
 
     def prepare(problem: Problem) -> None:
@@ -57,7 +60,7 @@ def _by_pymc(build: Build, read: Read) -> Callable[[Problem], Prediction]:
 
         with warnings.catch_warnings(), build(problem):
             warnings.simplefilter("ignore")
-            found = pymc.sample(cores=1, random_seed=SEED, progressbar=False, compute_convergence_checks=False)
+            found = pymc.sample(**DRAWS, cores=1, random_seed=SEED, progressbar=False, compute_convergence_checks=False)
         return read(problem, _draws(found))
 
     return solve
@@ -80,7 +83,9 @@ def _by_nutpie(build: Build, read: Read) -> Callable[[Problem], Prediction]:
     def solve(problem: Problem) -> Prediction:
         import nutpie
 
-        found = nutpie.sample(_compiled(build)(problem), cores=1, seed=SEED, progress_bar=False)
+        found = nutpie.sample(
+            _compiled(build)(problem), draws=DRAWS["draws"], chains=4, cores=1, seed=SEED, progress_bar=False
+        )
         return read(problem, _draws(found))
 
     return solve

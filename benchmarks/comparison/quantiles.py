@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from scipy import stats
 from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.linear_model import QuantileRegressor
@@ -15,27 +14,30 @@ from benchmarks.comparison import nuts
 from benchmarks.comparison.core import TAILS, Entry, Prediction, Problem, Task, around, of_draws, with_constant
 from cavity import EPRegressor
 
-ROWS, COLUMNS, NEW = 1000, 5, 5000
+ROWS, COLUMNS, NEW, SETS = 1000, 5, 5000, 5
 LEVELS = (TAILS[0], 0.5, TAILS[1])
 SHAPE = 2.0  # of the gamma distribution of the noise
 Solve = Callable[[Problem], Prediction]
 
 
 def load(quick: bool) -> list[Problem]:
+    """Several data sets, as each has few coefficients."""
+    return [simulated(0, 100, 200)] if quick else [simulated(seed, ROWS, NEW) for seed in range(SETS)]
+
+
+def simulated(seed: int, rows: int, new: int) -> Problem:
     """Features in [0, 1], noise of a gamma distribution times a linear spread: every quantile is linear.
 
     The truth is that of the slopes of the three quantiles.
     """
-    rows, new = (100, 200) if quick else (ROWS, NEW)
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     X = rng.random((rows + new, COLUMNS))
     slopes, growth = rng.standard_normal(COLUMNS), rng.random(COLUMNS)
     noise = stats.gamma(SHAPE)
     y = X @ slopes + (0.2 + X @ growth) * (noise.rvs(rows + new, random_state=rng) - noise.mean()) / noise.std()
     centred = (noise.ppf(LEVELS) - noise.mean()) / noise.std()
     truth = np.stack([slopes + q * growth for q in centred])
-    tables = tuple(pd.DataFrame(part, columns=[f"x{k}" for k in range(COLUMNS)]) for part in (X[:rows], X[rows:]))
-    return [Problem(X[:rows], y[:rows], X[rows:], y[rows:], truth, tables)]
+    return Problem(X[:rows], y[:rows], X[rows:], y[rows:], truth)
 
 
 def pinball(problem: Problem, quantiles: Any) -> float:
@@ -138,7 +140,7 @@ def _read(problem: Problem, draws: dict[str, Any]) -> Prediction:
 _QUANTREG = ("statsmodels.regression.quantile_regression",)
 TASK = Task(
     "quantile",
-    "Quantile: simulated, 1,000 x 5, spread grows with the features",
+    "Quantile: five simulated sets, 1,000 x 5, spread grows with the features",
     "pinball loss",
     load,
     pinball,

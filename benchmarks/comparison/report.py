@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.bars import markdown
+from benchmarks.comparison.child import STOPPED
 from benchmarks.comparison.core import LEVEL, Entry, Task
 from benchmarks.comparison.plot import draw
 from benchmarks.comparison.tasks import TASKS
@@ -65,7 +65,7 @@ def _outcome(task: Task, number: int, entry: Entry, quick: bool) -> dict[str, ob
         )
     except subprocess.TimeoutExpired:
         return {"note": f"stopped after {limit:g} s"}
-    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+    if done.returncode == STOPPED:
         return {"note": f"stopped after {limit:g} s"}
     if done.returncode != 0:
         return {"note": f"failed: {done.stderr.strip().splitlines()[-1].partition(':')[0]}"}
