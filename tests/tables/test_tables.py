@@ -183,6 +183,17 @@ def test_a_single_pass_keeps_correlations(files):
     assert model.score(table_of(files["csv"], "label")) > 0.6
 
 
+def test_many_levels_keep_their_correlations_from_the_spool(tmp_path):
+    rng = np.random.default_rng(2)
+    rows = pd.DataFrame({"x": rng.normal(size=3000), "shop": rng.integers(0, 300, 3000).astype(str)})
+    rows["y"] = rows["x"] + rng.normal(size=300)[rows["shop"].astype(int)] + rng.normal(size=3000)
+    rows.to_parquet(tmp_path / "shops.parquet")
+    found = EPRegressor().fit(Table(tmp_path / "shops.parquet", target="y", categories=["shop"], memory=0))
+    assert found.plan_.covariance == "sparse"
+    rows["x"] = (rows["x"] - rows["x"].mean()) / rows["x"].std(ddof=0)
+    assert_same(found, EPRegressor().fit(rows[["x", "shop"]], rows["y"]))
+
+
 def test_a_fit_to_arrays_forgets_the_table(frame, files):
     model = EPClassifier().fit(table_of(files["csv"], "label"))
     model.fit(frame[NUMBERS].to_numpy(), frame["label"])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from cavity.gaussians import Analysis, analyse
+from cavity.gaussians import Analysis
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 
 # Columns up to which `partial_fit` keeps one, whatever the storage: a factorisation then takes a few milliseconds.
@@ -60,8 +60,8 @@ class PlannedRows(Protocol):
     def widest(self) -> int:
         """Most columns with which a full covariance can be fitted to these rows."""
 
-    def matrix(self) -> Any:
-        """All rows as CSR; None where they cannot be held in memory."""
+    def analysis(self) -> Analysis | None:
+        """Analyse the pattern of a sparse precision matrix; None where these rows cannot have one."""
 
 
 def plan_fit(data: PlannedRows, covariance: str) -> tuple[Plan, Analysis | None]:
@@ -79,12 +79,11 @@ def plan_fit(data: PlannedRows, covariance: str) -> tuple[Plan, Analysis | None]
     if covariance == "auto" and bearable and columns <= 200:  # a sparse precision never pays
         return full, None
     # Dense rows with up to a tenth of entries that are not zero are treated as sparse ones.
-    matrix = data.matrix() if covariance == "sparse" or data.density <= 0.1 else None
-    analysis = None if matrix is None else analyse(matrix)
+    analysis = data.analysis() if covariance == "sparse" or data.density <= 0.1 else None
     if covariance == "sparse":
-        if matrix is None:
+        if analysis is None:
             raise ValueError(f"covariance='sparse' needs all rows in memory, and {size} are too many")
-        if analysis is None or not np.isfinite(analysis.work):
+        if not np.isfinite(analysis.work):
             raise ValueError(
                 f"covariance='sparse' would fill in: the factor of {size} is too large; leave covariance at 'auto'"
             )

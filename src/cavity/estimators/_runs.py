@@ -22,6 +22,7 @@ from cavity.ep.result import Refusal, Result
 from cavity.ep.roles import Work
 from cavity.ep.row_sites import RowSites
 from cavity.ep.sparse import SparseWork
+from cavity.ep.sparse_file import SparseFileWork
 from cavity.estimators._checkpoints import Checkpoint
 from cavity.estimators._design import Data, squared, with_intercept
 from cavity.estimators._parameters import Parameters
@@ -75,10 +76,16 @@ def run_blocks(
     """Fit every linear predictor with all correlations: dense, or sparse where there is an analysis of the pattern."""
     make_sites, checkpoint = keeping or Keeping()
     options = Options(p.max_iter, p.tol, single_pass=p.max_iter == 1)
-    matrix = None if analysis is None else rows.matrix()
+    # The analysis of rows that are not in memory has no rows of its own.
+    matrix = None if analysis is None or analysis.rows is None else rows.matrix()
     outcomes = []
     for k in range(len(rows.targets)):
-        work: Work = work_for(rows, prior) if analysis is None else SparseWork(rows, matrix, analysis, prior)
+        work: Work
+        if analysis is None:
+            work = work_for(rows, prior)
+        else:
+            in_memory = matrix is not None
+            work = SparseWork(rows, matrix, analysis, prior) if in_memory else SparseFileWork(rows, analysis, prior)
         sites = None if make_sites is None else make_sites(loss)
         try:
             with loop_report(p.verbose, p.max_iter, p.tol) as report:

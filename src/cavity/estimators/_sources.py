@@ -25,7 +25,7 @@ from cavity.estimators._plan import Plan
 from cavity.estimators._runs import Keeping, run_blocks, run_products
 from cavity.estimators._threads import threads_for
 from cavity.factors.arranged import Rows
-from cavity.gaussians import Analysis
+from cavity.gaussians import Analysis, analyse
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
@@ -158,8 +158,8 @@ class Prepared(Protocol):
     def widest(self) -> int:
         """Most columns with which a full covariance can be fitted to these rows."""
 
-    def matrix(self) -> Any:
-        """All rows as CSR, in the order of their visits; None where they cannot be held in memory."""
+    def analysis(self) -> Analysis | None:
+        """Analyse the pattern of a sparse precision matrix; None where these rows cannot have one."""
 
     def run(self, task: Task) -> list[Result]:
         """Run EP for every linear predictor."""
@@ -204,9 +204,9 @@ class InMemory:
         """Share of the entries that are not zero."""
         return self.rows.density
 
-    def matrix(self) -> Any:
-        """All rows as CSR."""
-        return self.rows.matrix()
+    def analysis(self) -> Analysis:
+        """Analyse the pattern of a sparse precision matrix."""
+        return analyse(self.rows.matrix())
 
     def run(self, task: Task) -> list[Result]:
         """Run EP for every linear predictor."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,6 +14,10 @@ from cavity.gaussians._elimination import Elimination, pairs_of_rows, plan
 from cavity.gaussians._ordering import CORNER, IntArray, Ordering, dissect, heavy
 
 FloatArray = NDArray[np.float64]
+
+# Of rows that are read from a file: their work may be so many times that of a factorisation, since it does not need
+# memory; and pairs of columns that meet, at most, of which each takes 9 bytes.
+_MOST_ROW_WORK, _MOST_MEETINGS = 50.0, 20_000_000
 
 _ROWS_AT_ONCE = 131_072  # bounds what is computed per row and border column to 1 MB per column
 
@@ -111,6 +116,50 @@ def analyse(X: Any, max_work: float = 2e11, max_memory: float = 4e9) -> Analysis
         return Analysis(fill, np.inf, memory)
     pattern = _pattern(ordering, graph, columns, border)
     return Analysis(fill, work, memory, pattern, _rows(inner, X[:, border].toarray(), pattern))
+
+
+def analyse_blocks(blocks: Callable[[], Iterable[sparse.csr_array]], max_work: float = 2e11) -> Analysis:
+    """Do the same for rows that are not in memory, from two looks at them; the analysis then has no rows.
+
+    Parameters
+    ----------
+    blocks
+        Gives all rows, some at a time, as often as it is called.
+    max_work
+        As of `analyse`.
+    """
+    counts, rows, widest = np.zeros(0), 0, 0
+    for block in blocks():
+        counts = counts if counts.size else np.zeros(block.shape[1])
+        counts += np.bincount(block.indices, minlength=block.shape[1])
+        rows, widest = rows + block.shape[0], max(widest, int(np.max(np.diff(block.indptr), initial=0)))
+    dense = counts > 0.25 * rows
+    columns, border = np.flatnonzero(~dense), np.flatnonzero(dense)
+    inner = max(widest - border.size, 0)  # entries of a row beside the border, at most
+    work = rows * (50.0 * inner * (inner + 1.0) + 100.0 * inner * border.size)
+    work += rows * border.size * (150.0 + 4.0 * border.size) + float(border.size) ** 3
+    if work > _MOST_ROW_WORK * max_work:
+        return Analysis(0, np.inf, np.inf)
+    graph = sparse.eye_array(columns.size, dtype=bool, format="csr")
+    for block in blocks():
+        met = _pattern_only(block[:, columns])
+        graph = graph + met.T.tocsr() @ met
+        if graph.nnz > _MOST_MEETINGS:
+            return Analysis(0, np.inf, np.inf)
+    ordering = dissect(graph, max_work)
+    fill, need = _size(ordering)
+    fill += border.size * columns.size + border.size**2
+    if ordering.work > max_work:
+        return Analysis(fill, np.inf, need)
+    pattern = _pattern(ordering, graph, columns, border)
+    return Analysis(fill, work + ordering.work, need + 24.0 * border.size * columns.size, pattern)
+
+
+def rows_on(pattern: Pattern, X: sparse.csr_array) -> AnalysedRows:
+    """Analyse some rows whose columns meet on a known pattern."""
+    inner = pattern.elimination.layout.order.size
+    columns, border = np.sort(pattern.order[:inner]), pattern.order[inner:]
+    return _rows(sparse.csr_array(X[:, columns]), X[:, border].toarray(), pattern)
 
 
 def pattern_of(matrix: sparse.csc_array, border: NDArray[Any]) -> Pattern:

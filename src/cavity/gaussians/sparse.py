@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,13 +122,20 @@ class SparsePrecision:
         inner = self.factor.inverse[self.pattern.at[: self.inner]] + _squares(self.solved @ self._half.T)
         return self._restored(np.concatenate([inner, _squares(self._half.T)]))
 
-    def row_variances(self) -> FloatArray:
-        """Variance of the predictor of every row of the analysed X, from the entries of the inverse on the pattern."""
-        if self.rows is None:
+    def row_variances(self, rows: AnalysedRows | None = None) -> FloatArray:
+        """Variance of the predictor of every row of the analysed X, from the entries of the inverse on the pattern.
+
+        Parameters
+        ----------
+        rows
+            Other rows, analysed on the same pattern.
+        """
+        rows = self.rows if rows is None else rows
+        if rows is None:
             raise ValueError("row_variances needs a factor made by factorise; use predictor_variance(rows)")
-        result = np.asarray(self.rows.products @ self.factor.inverse[self.pattern.at])
-        for part in self.rows.parts:
-            rest = self.rows.border[part] - self.rows.inner[part] @ self.solved
+        result = np.asarray(rows.products @ self.factor.inverse[self.pattern.at])
+        for part in rows.parts:
+            rest = rows.border[part] - rows.inner[part] @ self.solved
             result[part] += _squares(rest @ self._half.T)
         return result
 
@@ -206,18 +213,54 @@ def factorise(analysis: Analysis, weights: FloatArray, precisions: FloatArray) -
         raise ValueError(
             f"X has {shape[0]} rows and {shape[1]} columns: one weight per row and one precision per column; {came}"
         )
-    inner = rows.inner.shape[1]
-    weights, precisions = np.asarray(weights, dtype=np.float64), np.asarray(precisions, dtype=np.float64)[pattern.order]
-    entries = np.asarray(rows.products.T @ weights)
-    entries[inner:] *= 0.5  # products of two columns count twice in a row's variance
-    entries[:inner] += precisions[:inner]
-    coupling = np.zeros((inner, rows.border.shape[1]))
-    border = np.diag(precisions[inner:])
-    for part in rows.parts:
-        weighted = weights[part, None] * rows.border[part]
-        coupling += rows.inner[part].T @ weighted
-        border += rows.border[part].T @ weighted
-    return _factorised(pattern, entries, coupling, border, rows)
+    sums = PatternSums.of(rows, np.asarray(weights, dtype=np.float64))
+    return factorise_sums(pattern, sums, np.asarray(precisions, dtype=np.float64), rows)
+
+
+class PatternSums(NamedTuple):
+    r"""The matrix :math:`X^\top \mathrm{diag}(t) X` on a pattern: inner entries, coupling with the border, border."""
+
+    entries: FloatArray
+    coupling: FloatArray
+    border: FloatArray
+
+    @classmethod
+    def of(cls, rows: AnalysedRows, weights: FloatArray) -> PatternSums:
+        """Sum over rows of these weights."""
+        inner = rows.inner.shape[1]
+        entries = np.asarray(rows.products.T @ weights)
+        entries[inner:] *= 0.5  # products of two columns count twice in a row's variance
+        coupling, border = np.zeros((inner, rows.border.shape[1])), np.zeros((rows.border.shape[1],) * 2)
+        for part in rows.parts:
+            weighted = weights[part, None] * rows.border[part]
+            coupling += rows.inner[part].T @ weighted
+            border += rows.border[part].T @ weighted
+        return cls(entries, coupling, border)
+
+    @classmethod
+    def nothing(cls, pattern: Pattern) -> PatternSums:
+        """Sum over no rows."""
+        inner = pattern.elimination.layout.order.size
+        border = pattern.order.size - inner
+        return cls(np.zeros(pattern.at.size), np.zeros((inner, border)), np.zeros((border, border)))
+
+    def plus(self, other: PatternSums) -> PatternSums:
+        """Add sums over other rows."""
+        return PatternSums(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def times(self, factor: float) -> PatternSums:
+        """Multiply all by a factor."""
+        return PatternSums(*(factor * part for part in self))
+
+
+def factorise_sums(
+    pattern: Pattern, sums: PatternSums, precisions: FloatArray, rows: AnalysedRows | None = None
+) -> SparsePrecision:
+    """Factorise sums over rows plus one number per column on the diagonal; `LinAlgError` if not positive definite."""
+    inner, diagonal = sums.coupling.shape[0], precisions[pattern.order]
+    entries, border = sums.entries.copy(), sums.border + np.diag(diagonal[inner:])
+    entries[:inner] += diagonal[:inner]
+    return _factorised(pattern, entries, sums.coupling, border, rows)
 
 
 def _factorised(

@@ -18,6 +18,8 @@ from cavity.estimators._runs import Keeping, run_blocks
 from cavity.estimators._sources import Coding, InMemory, Prepared, Task
 from cavity.estimators._threads import threads_for
 from cavity.factors.arranged import Rows
+from cavity.gaussians import Analysis
+from cavity.gaussians._analysis import analyse_blocks
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.losses import Loss
 from cavity.tables._product import one_pass
@@ -92,8 +94,9 @@ class PreparedFile:
         """Share of the entries that are not zero."""
         return self.rows.density
 
-    def matrix(self) -> None:
-        """Not in memory."""
+    def analysis(self) -> Analysis:
+        """Analyse the pattern of a sparse precision matrix, from all rows."""
+        return analyse_blocks(self.rows.csr_blocks)
 
     def run(self, task: Task) -> list[Result]:
         """Run EP for every linear predictor."""
@@ -103,7 +106,7 @@ class PreparedFile:
                 return one_pass(task, self._blocks())
             digest = f"{spool.digest:016x} {rows.coding}"
             keeping = Keeping(self._sites, None if task.checkpoint is None else task.checkpoint(digest))
-            return run_blocks(task.loss, rows, task.prior, task.parameters, task.adaptation, None, keeping)
+            return run_blocks(task.loss, rows, task.prior, task.parameters, task.adaptation, task.analysis, keeping)
 
     def sum_over_targets(self, function: Callable[[FloatArray], FloatArray]) -> float:
         """Weighted sum of a function of the first targets."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from cavity.ep.file_sites import Column
+from cavity.estimators._design import with_intercept
 from cavity.estimators._preprocessing import Preprocessing, encode_rows
 from cavity.estimators._sources import Coding
 
@@ -74,19 +76,31 @@ class FileRows:
         return max(1, _BLOCK // (8 * self.shape[1]))
 
     @property
+    def csr_at_once(self) -> int:
+        """Most rows that are asked for at once as CSR: 12 bytes per entry, and as much for products of entries."""
+        return max(1, _BLOCK // (24 * (self.encoder.preprocessing.width + len(self.encoder.places) + 1)))
+
+    @property
     def density(self) -> float:
         """Share of the entries that are not zero."""
         filled = self.encoder.preprocessing.width + len(self.encoder.places)
         return filled / max(self.encoder.width, 1)
-
-    def matrix(self) -> None:
-        """Not in memory."""
 
     def read(self, part: slice) -> FloatArray:
         """Give the records of a part of the rows; the last part is kept."""
         if self._last[0] != part:
             self._last = part, self.records.read(part)
         return self._last[1]
+
+    def csr(self, part: slice) -> sparse.csr_array:
+        """Rows of a part as CSR."""
+        rows = sparse.csr_array(self.encoder.rows(self.read(part), dense=False))
+        return with_intercept(rows) if self.intercept else rows
+
+    def csr_blocks(self) -> Iterator[sparse.csr_array]:
+        """All rows as CSR, some at a time."""
+        for start in range(0, self.shape[0], self.csr_at_once):
+            yield self.csr(slice(start, min(start + self.csr_at_once, self.shape[0])))
 
     def _target(self, predictor: int, records: FloatArray) -> FloatArray:
         targets: FloatArray = self.coding.targets(self.encoder.target(records))[predictor]

@@ -143,8 +143,8 @@ class PreparedWide:
         beside = self.table.preprocessing.width + len(self.table.found.levels)
         return (self.table.sums.entries + beside * rows) / max(rows * (columns - int(self.intercept)), 1)
 
-    def matrix(self) -> None:
-        """Not in memory."""
+    def analysis(self) -> None:
+        """Rows are read once only."""
 
     def run(self, task: Task) -> list[Result]:
         """Take in all rows once."""

@@ -1,0 +1,134 @@
+"""The posterior with a sparse precision matrix over rows that are not in memory.
+
+As `cavity.ep.sparse`, but rows are read block by block, and what they say is kept as sums on the pattern of the matrix.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.linalg import LinAlgError
+
+from cavity.ep.dense import doubling_parts, equal_parts, share_within
+from cavity.ep.knowledge import SparseKnowledge
+from cavity.ep.snapshots import State, arrays_of, gaussian_of
+from cavity.gaussians import Analysis, SparsePrecision
+from cavity.gaussians._analysis import AnalysedRows, rows_on
+from cavity.gaussians.factorial import FactorialGaussian
+from cavity.gaussians.sparse import PatternSums, factorise_sums
+
+FloatArray = NDArray[np.float64]
+
+
+class SparseRows(Protocol):
+    """Rows that are read as CSR, some at a time."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows, and of columns with the constant one."""
+
+    @property
+    def csr_at_once(self) -> int:
+        """Most rows that are asked for at once."""
+
+    def csr(self, part: slice) -> sparse.csr_array:
+        """Rows of a part as CSR."""
+
+
+class SparseFileWork:
+    """Working state: sums on the pattern, and one sparse factor, renewed after every block."""
+
+    factor: SparsePrecision
+    mean: FloatArray
+
+    def __init__(self, rows: SparseRows, analysis: Analysis, prior: FactorialGaussian) -> None:
+        if analysis.pattern is None:
+            raise ValueError("the factor of these rows would be too large; use another form of covariance")
+        self.rows, self.prior, self._pattern = rows, prior, analysis.pattern
+        self.sums, self.shift = PatternSums.nothing(self._pattern), np.zeros(rows.shape[1])
+        self._last: tuple[slice, Any, AnalysedRows | None] = (slice(0, 0), None, None)
+        if not self._factorise(self.sums, self.shift, prior):
+            raise ValueError("the prior must be proper")
+
+    def parts(self, first: bool) -> list[slice]:
+        """Blocks of rows: of doubling size in the first loop, as large as memory allows afterwards."""
+        n, most = self.rows.shape[0], self.rows.csr_at_once
+        return doubling_parts(n, min(max(100, n // 64), most), most) if first else equal_parts(n, min(-(-n // 2), most))
+
+    def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the linear predictors of a part of the rows."""
+        matrix, analysed = self._rows_of(part)
+        return np.asarray(matrix @ self.mean), self.factor.row_variances(analysed)
+
+    def add(self, part: slice, precisions: FloatArray, shifts: FloatArray, farthest: float) -> float:
+        """Add to the sites of a part of the rows and return one; or change nothing and return the share to try."""
+        matrix, analysed = self._rows_of(part)
+        before, spread = (self.factor, self.mean, self.shift, self.sums), self._spreads(part)
+        if not (np.all(np.isfinite(precisions)) and np.all(np.isfinite(shifts))):
+            return 0.5
+        sums = self.sums.plus(PatternSums.of(analysed, precisions))
+        if not self._factorise(sums, self.shift + matrix.T @ shifts, self.prior):
+            return 0.5
+        share = share_within(farthest, matrix @ (self.mean - before[1]), spread, lambda: self._spreads(part))
+        if share < 1.0:
+            self.factor, self.mean, self.shift, self.sums = before
+        return share
+
+    def scale(self, factor: float) -> bool:
+        """Multiply all sites by a factor."""
+        return self._factorise(self.sums.times(factor), factor * self.shift, self.prior)
+
+    def set_prior(self, prior: FactorialGaussian) -> bool:
+        """Put another prior in the place of the present one."""
+        return self._factorise(self.sums, self.shift, prior)
+
+    def variance(self) -> FloatArray:
+        """Posterior variances of the coefficients."""
+        return self.factor.variances()
+
+    def knowledge(self, log_scale: float) -> SparseKnowledge:
+        """Give what the rows say, apart from the prior."""
+        information = (self.factor.matrix - sparse.diags_array(self.prior.precision)).tocsc()
+        border = self.factor.pattern.order[self.factor.inner :]
+        return SparseKnowledge(information, self.shift, border, log_scale)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Give the prior and what the rows say."""
+        sums = {f"sums_{name}": value for name, value in self.sums._asdict().items()}
+        return {**arrays_of("prior", self.prior), **sums, "shift": self.shift}
+
+    def restore(self, state: State) -> None:
+        """Return to such a state."""
+        sums = PatternSums(*(np.array(state[f"sums_{name}"]) for name in PatternSums._fields))
+        self._factorise(sums, np.array(state["shift"]), gaussian_of("prior", state))
+
+    def _spreads(self, part: slice) -> FloatArray:
+        """Give the standard deviations of the predictors of a part, under the posterior as it stands."""
+        variance = self.factor.row_variances(self._rows_of(part)[1])
+        return np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
+
+    def _rows_of(self, part: slice) -> tuple[Any, AnalysedRows]:
+        """Read a part of the rows; the last part is kept."""
+        if self._last[0] != part or self._last[2] is None:
+            matrix = self.rows.csr(part)
+            self._last = part, matrix, rows_on(self._pattern, matrix)
+        _, matrix, analysed = self._last
+        assert analysed is not None
+        return matrix, analysed
+
+    def _factorise(self, sums: PatternSums, shift: FloatArray, prior: FactorialGaussian) -> bool:
+        try:
+            factor = factorise_sums(self._pattern, sums, prior.precision)
+        except LinAlgError:
+            return False
+        mean = factor.solve(prior.shift + shift)
+        if not np.all(np.isfinite(mean)):
+            return False
+        self.factor, self.mean, self.sums, self.shift, self.prior = factor, mean, sums, shift, prior
+        return True
+
+
+__all__ = ["SparseFileWork", "SparseRows"]
