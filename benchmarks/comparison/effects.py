@@ -42,6 +42,7 @@ def one_hot(quick: bool) -> list[Problem]:
     rng = np.random.default_rng(0)
     codes = [np.minimum((size * rng.random(2 * rows) ** 1.5).astype(int), size - 1) for size in sizes]
     effects = [std * rng.standard_normal(size) for std, size in zip(DEVIATIONS, sizes, strict=True)]
+    effects = [effect - np.mean(effect) for effect in effects]  # their mean cannot be told from the intercept
     z = -1.0 + sum(effect[code] for effect, code in zip(effects, codes, strict=True))
     y = (z + rng.logistic(size=2 * rows) > 0.0).astype(int)
     X = sparse.hstack([_indicators(*pair) for pair in zip(codes, sizes, strict=True)], format="csr")

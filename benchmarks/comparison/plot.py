@@ -16,6 +16,8 @@ COLOURS = {
 MARKERS = dict(zip(COLOURS, "*sD^voPX", strict=True))
 # Panels reach from the best score to so many times the median distance from it; what is worse is drawn at the edge.
 REACH = 2.0
+# All panels have the same axis of time, up to the limit of a fit.
+SECONDS, TICKS = (5e-4, 250.0), (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 
 
 def draw(lines: list[Any], path: Path) -> None:
@@ -25,18 +27,20 @@ def draw(lines: list[Any], path: Path) -> None:
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(4, 2, figsize=(9.0, 12.0), layout="constrained")
+    figure, axes = plt.subplots(4, 2, figsize=(9.0, 12.0))
     for ax, (name, task) in zip(axes.flat, TASKS.items(), strict=True):
         shown = [line for line in lines if line.task == name and line.score is not None]
-        ax.set_title(task.title.replace(", ", "\n", 1) if len(task.title) > 45 else task.title, fontsize=10)
-        ax.set(xscale="log", xlabel="seconds", ylabel=task.score_name)
+        ax.set_title(task.title.partition(",")[0], fontsize=11)
+        ax.set(xscale="log", xlim=SECONDS, xticks=TICKS, xticklabels=[f"{tick:g}" for tick in TICKS])
+        ax.set(xlabel="seconds", ylabel=task.score_name)
         if shown:
             _panel(ax, shown)
     handles = [
         plt.Line2D([], [], linestyle="none", marker=MARKERS[n], color=c, markersize=13 if n == "cavity" else 7, label=n)
         for n, c in COLOURS.items()
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(handles=handles, loc="lower center", ncols=4, frameon=False)
+    figure.tight_layout(rect=(0.0, 0.05, 1.0, 1.0))
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
@@ -50,13 +54,13 @@ def _panel(ax: Any, lines: list[Any]) -> None:
     for line in lines:
         beyond, first = line.score > top, line.library == "cavity"
         ax.plot(
-            line.seconds, min(line.score, top + margin),
+            max(line.seconds, 1.2 * SECONDS[0]), min(line.score, top + margin),
             marker="|" if beyond else MARKERS[line.library], color=COLOURS[line.library],
-            markersize=14 if first else 7, zorder=3 if first else 2, alpha=1.0 if first else 0.8, clip_on=False,
+            markersize=14 if first else 7, zorder=3 if first else 2, alpha=1.0 if first else 0.8,
         )  # fmt: skip
         if beyond:
-            ax.annotate(f"{line.score:.2f}", (line.seconds, top + margin), (0, -14), textcoords="offset points",
+            ax.annotate(f"{line.score:.3g}", (line.seconds, top + margin), (0, -14), textcoords="offset points",
                         ha="center", fontsize=7, color=COLOURS[line.library])  # fmt: skip
     ax.set_ylim(low - margin, top + margin)
-    ax.margins(x=0.1)
+    ax.ticklabel_format(axis="y", useOffset=False)
     ax.grid(alpha=0.25)
