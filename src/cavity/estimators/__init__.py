@@ -4,6 +4,7 @@ from cavity.estimators._base import ConditionalDeviationsWarning
 from cavity.estimators._classifier import EPClassifier
 from cavity.estimators._persistence import load, save
 from cavity.estimators._plan import Plan
+from cavity.estimators._progress import Progress
 from cavity.estimators._regressor import EPRegressor
 
-__all__ = ["ConditionalDeviationsWarning", "EPClassifier", "EPRegressor", "Plan", "load", "save"]
+__all__ = ["ConditionalDeviationsWarning", "EPClassifier", "EPRegressor", "Plan", "Progress", "load", "save"]

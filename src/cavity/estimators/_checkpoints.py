@@ -54,9 +54,9 @@ class Checkpoint:
         names = self._known.get(predictor)
         return None if names is None else _State(self.path, {name: f"{predictor}/{name}.npy" for name in names})
 
-    def save(self, predictor: int, going: Run, finished: bool = False) -> None:
-        """Write the state of a run, unless the last write is too recent; those of earlier predictors stay."""
-        if not finished and time.monotonic() - self._written < self.every:
+    def save(self, predictor: int, going: Run, at_once: bool = False) -> None:
+        """Write the state of a run, at once or if the last write is old enough; those of earlier predictors stay."""
+        if not at_once and time.monotonic() - self._written < self.every:
             return
         snapshot = going.snapshot()
         try:

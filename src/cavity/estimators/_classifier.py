@@ -21,6 +21,7 @@ from cavity.estimators._labels import (
     normalised,
 )
 from cavity.estimators._links import log_odds, positive_probability, softmax_probability
+from cavity.estimators._progress import Verbose
 from cavity.estimators._sources import is_source
 
 FloatArray = NDArray[np.float64]
@@ -69,8 +70,10 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         Weights of the classes; they multiply the weights of the rows.
     random_state : int, RandomState or None, default=None
         Seed of the visiting order of a product of Gaussians. The others do not depend on any order of the rows.
-    verbose : bool or None, default=None
-        Whether to show progress and the time left on standard error; None for long fits in a terminal.
+    verbose : bool, function or None, default=None
+        Whether to show progress and the time left on standard error; None for long fits in a terminal. A function is
+        called with a `cavity.estimators.Progress` before the first loop and after every loop of a fit with
+        correlations; if it raises KeyboardInterrupt, a fit with a checkpoint writes it first.
 
     Attributes
     ----------
@@ -124,7 +127,7 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         tol: float = 0.01,
         class_weight: Any = None,
         random_state: Any = None,
-        verbose: bool | None = None,
+        verbose: Verbose = None,
     ) -> None:
         self.loss = loss
         self.prior_variance = prior_variance

@@ -12,6 +12,7 @@ from sklearn.utils.validation import _check_sample_weight
 
 from cavity._checks import number_between, positive_number, shown
 from cavity.estimators._parameters import LARGEST_NUMBER
+from cavity.estimators._preprocessing import EncodedRows
 
 
 class SumsTargets(Protocol):
@@ -91,6 +92,7 @@ def forgetting(forget: Any, halflife: Any, sample_weight: ArrayLike | None, X: A
         return share, sample_weight
     if share:
         raise ValueError("forget and halflife say the same in two ways: give one of them")
+    X = X.matrix if isinstance(X, EncodedRows) else X
     rows = np.shape(X)[0]
     rate = np.log(2.0) / positive_number("halflife", halflife)
     if rows <= 1:

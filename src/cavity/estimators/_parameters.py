@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cavity._checks import as_float, flag, nonnegative_number, one_of, shown, whole_number
 from cavity.ep.adaptation import Group
 from cavity.estimators._groups import check_groups, named_groups
+from cavity.estimators._progress import Verbose
 from cavity.gaussians.factorial import FactorialGaussian
 
 FloatArray = NDArray[np.float64]
@@ -37,7 +38,7 @@ class Parameters:
     covariance: str
     max_iter: int
     tol: float
-    verbose: bool | None
+    verbose: Verbose
 
     @classmethod
     def of(cls, model: Any, features: int | None = None) -> Parameters:
@@ -72,7 +73,7 @@ class Parameters:
             covariance=one_of("covariance", model.covariance, ("auto", "full", "sparse", "diagonal")),
             max_iter=whole_number("max_iter", model.max_iter, least=1),
             tol=nonnegative_number("tol", model.tol),
-            verbose=None if model.verbose is None else flag("verbose", model.verbose),
+            verbose=_verbose(model.verbose),
         )
 
     def prior(self, typical: float, unit: float = 1.0, center: float = 0.0) -> FactorialGaussian:
@@ -117,6 +118,17 @@ def moderate_number(name: str, value: Any) -> float:
     if not 1.0 / LARGEST_NUMBER <= number <= LARGEST_NUMBER:
         raise _not_moderate(name, value)
     return number
+
+
+def _verbose(value: Any) -> Verbose:
+    """Check whether and how progress is shown."""
+    if value is None or callable(value):
+        told: Verbose = value
+        return told
+    try:
+        return flag("verbose", value)
+    except ValueError as error:
+        raise ValueError(f"verbose must be True, False, None or a function, got {shown(value)}") from error
 
 
 def _per_feature(name: str, value: Any, features: int | None) -> FloatArray:

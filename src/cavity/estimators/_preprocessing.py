@@ -40,6 +40,9 @@ class Preprocessing(NamedTuple):
         Columns of text whose words are counted in 2**hash_bits columns each.
     unnamed
         Features of libsvm files, which have no names.
+    target, weight, offset
+        Columns that a fit took for these, None where there was none: no part of the features, but files need not be
+        told again.
     """
 
     numbers: tuple[str, ...]
@@ -49,6 +52,9 @@ class Preprocessing(NamedTuple):
     hashed: tuple[str, ...] = ()
     hash_bits: int = 0
     unnamed: int = 0
+    target: str | None = None
+    weight: str | None = None
+    offset: str | None = None
 
     @property
     def features(self) -> list[str] | None:
@@ -95,9 +101,11 @@ class Preprocessing(NamedTuple):
         fits &= bool(np.all(np.isfinite(means)) and np.all((scales > 0.0) & (scales < np.inf)))
         fits &= all(isinstance(name, str) for name in (*numbers, *hashed)) and 0 <= as_float(bits) <= 30
         fits &= 0 <= as_float(unnamed) < 2**31
+        roles = [plain.get(name) for name in ("target", "weight", "offset")]
+        fits &= all(name is None or isinstance(name, str) for name in roles)
         if not fits:
             raise ValueError("the model is not consistent: its preprocessing does not fit together")
-        return cls(numbers, means, scales, filled, hashed, int(bits), int(unnamed))
+        return cls(numbers, means, scales, filled, hashed, int(bits), int(unnamed), *roles)
 
     def frame(self, X: Any, categories: Sequence[str]) -> Any:
         """Apply it to a DataFrame, which keeps columns of numbers and of categories."""

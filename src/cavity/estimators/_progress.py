@@ -1,4 +1,4 @@
-"""A line on standard error about a long fit: the loop, its change, and the time left."""
+"""What a long fit tells while it runs: the loop, its change, and the time left."""
 
 from __future__ import annotations
 
@@ -7,33 +7,94 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from cavity.ep.driver import Run
 
 
+class Progress(NamedTuple):
+    """Where a fit is, for a function given as ``verbose``.
+
+    Parameters
+    ----------
+    loop
+        Loops done; 0 when the rows were read and the first loop begins.
+    rows
+        Rows of a loop, equal ones counted once.
+    change
+        What the last loop changed, in standard deviations; NaN before it.
+    seconds
+        Time since the first loop began.
+    left
+        Estimate of the seconds left; NaN before the second loop of the fit, or of its continuation, is done.
+    predictor, predictors
+        Which linear predictor is fitted, from 0, of how many that are fitted one by one.
+    """
+
+    loop: int
+    rows: int
+    change: float
+    seconds: float
+    left: float
+    predictor: int
+    predictors: int
+
+
+Verbose = bool | Callable[[Progress], object] | None
+
+
 @contextmanager
-def loop_report(visible: bool | None, max_iter: int, tol: float) -> Iterator[Callable[[Run], None]]:
-    """Give a function that shows loops as they end: always, never, or for None those of long fits in a terminal."""
-    shows, patience = (sys.stderr.isatty(), 3.0) if visible is None else (visible, 0.0)  # seconds
-    start, before, shown = time.monotonic(), math.inf, False
+def loop_report(
+    verbose: Verbose, max_iter: int, tol: float, rows: int, place: tuple[int, int] = (0, 1)
+) -> Iterator[Callable[[Run], None]]:
+    """Give a function that shows loops as they end: always, never, or for None those of long fits in a terminal.
+
+    A function given as ``verbose`` is called with the progress instead. ``place`` is the predictor, and their number.
+    """
+    start, before, done = time.monotonic(), math.inf, 0  # loops done here: a fit may continue an earlier one
+    told = verbose if callable(verbose) else None
+    line = _Line() if told is None and (sys.stderr.isatty() if verbose is None else verbose) else None
+    patience = 3.0 if verbose is None else 0.0  # seconds
 
     def after_loop(going: Run) -> None:
-        nonlocal before, shown
-        loop, change = going.ledger.loops - 1, going.ledger.changes[-1]
+        nonlocal before, done
+        done += 1
+        loop, change = going.ledger.loops, going.ledger.changes[-1]
         elapsed, last, before = time.monotonic() - start, before, change
-        if not shows or elapsed < patience:
-            return
-        left = float(max_iter - loop - 1)
-        if 0.0 < change < last and tol > 0.0:  # until the change falls below the tolerance at its present rate
+        left = float(max_iter - loop) if done > 1 else math.nan  # one loop says nothing of the rate
+        if 0.0 < change < last < math.inf and tol > 0.0:  # until the change is below the tolerance at its present rate
             left = min(max(math.log(change / tol) / math.log(last / change), 0.0), left)
-        seconds, shown = left * elapsed / (loop + 1), True
-        sys.stderr.write(
-            f"\rloop {loop + 1}: changed by {change:.2g} standard deviations, about {seconds:.0f} s left   "
-        )
-        sys.stderr.flush()
+        progress = Progress(loop, rows, change, elapsed, left * elapsed / done, *place)
+        if told is not None:
+            told(progress)
+        elif line is not None and elapsed >= patience:
+            line.show(progress)
 
+    if told is not None:
+        told(Progress(0, rows, math.nan, 0.0, math.nan, *place))
     try:
         yield after_loop
     finally:
-        if shown:
+        if line is not None:
+            line.end()
+
+
+class _Line:
+    """One line on standard error, written over by the next."""
+
+    def __init__(self) -> None:
+        self._shown = False
+
+    def show(self, progress: Progress) -> None:
+        left = "" if math.isnan(progress.left) else f", about {progress.left:.0f} s left"
+        text = f"loop {progress.loop}: changed by {progress.change:.2g} standard deviations{left}"
+        sys.stderr.write(f"\r{text:<76}")  # covers a longer one before
+        sys.stderr.flush()
+        self._shown = True
+
+    def end(self) -> None:
+        if self._shown:
             sys.stderr.write("\n")
+
+
+__all__ = ["Progress", "Verbose", "loop_report"]

@@ -13,6 +13,7 @@ from cavity._checks import as_float, flag, number_between, one_of, shown
 from cavity.estimators._blockwise import over_blocks, predicted_targets
 from cavity.estimators._design import Data, checked_offset, forgetting, rows_of_weight
 from cavity.estimators._parameters import LARGEST_TARGET, moderate_number
+from cavity.estimators._progress import Verbose
 from cavity.estimators._scores import score_of
 from cavity.estimators._sources import is_source
 from cavity.estimators._spread import LinearSpread
@@ -107,7 +108,7 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         max_iter: int = 100,
         tol: float = 0.01,
         random_state: Any = None,
-        verbose: bool | None = None,
+        verbose: Verbose = None,
     ) -> None:
         self.loss = loss
         self.quantile = quantile

@@ -12,7 +12,7 @@ from cavity._checks import number_between
 from cavity.estimators._categories import names_of
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._posteriors import Posteriors, moments_of, units_of
-from cavity.estimators._table import coefficient_table, combinations
+from cavity.estimators._table import coefficient_columns, coefficient_table, combinations
 from cavity.losses import offers
 
 FloatArray = NDArray[np.float64]
@@ -39,9 +39,7 @@ class Reports(Posteriors):
         pandas.DataFrame or str
             A DataFrame where pandas is installed, text otherwise.
         """
-        level = number_between("level", level, 0.0, 1.0, "()")
-        found, components = _named_coefficients(self), _components(self)
-        return coefficient_table(*found, level, _is_log(self), components, self._kind_of_groups)
+        return coefficient_table(*summary_columns(self, level), self._kind_of_groups)
 
     def contrast(self, *weights: Any, level: float = 0.95) -> Any:
         """Table of linear combinations of coefficients, from their joint posterior.
@@ -69,11 +67,12 @@ class Reports(Posteriors):
         if rows.ndim == 3:
             found = np.einsum("rgc,gc->r", rows, means)
             stds = np.sqrt(self._variance_between(units * rows))
-            return coefficient_table(labels, found, stds, level, _is_log(self))
+            return coefficient_table(*coefficient_columns(labels, found, stds, level, _is_log(self)))
         stds = units * np.sqrt([posterior.predictor_variance(rows) for posterior in posteriors])
         places = labels if groups is None else [(group, label) for group in groups for label in labels]
         found = (means @ rows.T).ravel()
-        return coefficient_table(places, found, np.ravel(stds), level, _is_log(self), kind=self._kind_of_groups)
+        columns = coefficient_columns(places, found, np.ravel(stds), level, _is_log(self))
+        return coefficient_table(*columns, self._kind_of_groups)
 
     def _variance_between(self, rows: FloatArray) -> FloatArray:
         """Variances of combinations ``(n, predictors, columns)`` of the coefficients of several predictors."""
@@ -147,6 +146,12 @@ class Reports(Posteriors):
         self._known()
         traces = self.trace_ if isinstance(self.trace_, tuple) else (self.trace_,)
         return _plots().plot_trace(traces, self._groups if len(traces) > 1 else None, self.tol, ax=ax)
+
+
+def summary_columns(model: Reports, level: float = 0.95) -> tuple[list[Any], dict[str, FloatArray]]:
+    """Labels and columns of `Reports.summary`."""
+    level = number_between("level", level, 0.0, 1.0, "()")
+    return coefficient_columns(*_named_coefficients(model), level, _is_log(model), _components(model))
 
 
 def _named_coefficients(model: Reports) -> tuple[list[Any], FloatArray, FloatArray]:

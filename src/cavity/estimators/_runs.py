@@ -87,8 +87,9 @@ def run_blocks(
             in_memory = matrix is not None
             work = SparseWork(rows, matrix, analysis, prior) if in_memory else SparseFileWork(rows, analysis, prior)
         sites = None if make_sites is None else make_sites(loss)
+        place = (k, len(rows.targets))
         try:
-            with loop_report(p.verbose, p.max_iter, p.tol) as report:
+            with loop_report(p.verbose, p.max_iter, p.tol, rows.shape[0], place) as report:
                 course = _course(k, report, checkpoint)
                 own = replace(adaptation)
                 outcome = run(loss, rows, work, options, predictor=k, adaptation=own, sites=sites, course=course)
@@ -100,13 +101,20 @@ def run_blocks(
 
 
 def _course(predictor: int, report: Callable[[Run], None], checkpoint: Checkpoint | None) -> Course:
-    """Show progress after every loop, and keep checkpoints; continue from the last one if there is any."""
+    """Show progress after every loop, and keep checkpoints; continue from the last one if there is any.
+
+    Where showing progress is interrupted, the loop that was just done is kept first.
+    """
     if checkpoint is None:
         return Course(None, report)
 
     def after_loop(going: Run) -> None:
-        report(going)
-        checkpoint.save(predictor, going, finished=going.has_converged)
+        try:
+            report(going)
+        except KeyboardInterrupt:
+            checkpoint.save(predictor, going, at_once=True)
+            raise
+        checkpoint.save(predictor, going, at_once=going.has_converged)
 
     return Course(checkpoint.state(predictor), after_loop)
 
@@ -160,7 +168,7 @@ def _run_product(
         random_state=seed,
         safeguards=True,
     )
-    watch = fitting.Watch(verbose=bool(p.verbose))
+    watch = fitting.Watch(verbose=p.verbose is True)
     fits = 1 if not adaptation.groups and not adaptation.scale else 8
     for k in range(fits):
         result = fitting.run_checked(factors, prior, ExactProjection(), options, start, watch)

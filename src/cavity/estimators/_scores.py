@@ -12,6 +12,8 @@ from sklearn.metrics import d2_absolute_error_score, d2_pinball_score, d2_tweedi
 
 from cavity import losses
 from cavity.losses import Loss
+from cavity.moments import tilts
+from cavity.noise import log_normalizer, spread_log_density
 
 FloatArray = NDArray[np.float64]
 Score = Callable[[Any, Any, Any, Any], Any]
@@ -21,6 +23,20 @@ def score_of(loss: Loss, y: ArrayLike | None, predicted: FloatArray, weights: Ar
     """Share of the loss of a constant prediction that is saved."""
     score = next((score for kind, score in _SCORES.items() if isinstance(loss, kind)), _r2)
     return float(score(loss, y, predicted, weights))
+
+
+def log_densities(model: Any, X: Any, y: FloatArray, offset: Any = None) -> FloatArray:
+    """Logarithm of the density of every target under a regressor, its coefficients integrated out.
+
+    A linear spread is integrated out by a rule of 15 nodes; the predictor as in EP.
+    """
+    rows, unit = model._checked_for_prediction(X), model.y_scale_
+    t = (y - model.y_offset_) / unit
+    if model._is_spread:
+        mean, variance = model._spread_predictors(rows, offset)
+        return spread_log_density(mean, variance, t) - np.log(unit)
+    mean, variance = (part[0] for part in model._latent(rows, offset))
+    return np.asarray(tilts(model._loss, t, mean, variance).log_mass - log_normalizer(model._loss, t) - np.log(unit))
 
 
 def _r2(loss: Any, y: Any, predicted: Any, weights: Any) -> Any:
@@ -71,4 +87,4 @@ _SCORES: dict[type, Score] = {
     losses.NegativeBinomial: _negative_binomial,
 }
 
-__all__ = ["score_of"]
+__all__ = ["log_densities", "score_of"]

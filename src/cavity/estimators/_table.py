@@ -16,20 +16,18 @@ from cavity._checks import as_float, shown
 FloatArray = NDArray[np.float64]
 
 
-def coefficient_table(
+def coefficient_columns(
     labels: list[Any],
     mean: FloatArray,
     std: FloatArray,
     level: float,
     is_log: bool,
     components: Sequence[tuple[str, float, float]] = (),
-    kind: str = "class",
-) -> Any:
-    """Mean, standard deviation, interval and probability to be positive, one coefficient per row.
+) -> tuple[list[Any], dict[str, FloatArray]]:
+    """Labels, and mean, standard deviation, interval and probability to be positive, one coefficient per row.
 
     ``is_log`` adds the exponential of mean and interval: of log odds an odds ratio, of a log mean a ratio of means.
-    Variance components, each a name, a value and its relative error, follow as further rows. ``kind`` is what the first
-    of two labels stands for.
+    Variance components, each a name, a value and its relative error, follow as further rows.
     """
     width = ndtri(0.5 + 0.5 * level) * std
     lower, upper = (f"{end} {100.0 * level:g}%" for end in ("lower", "upper"))
@@ -44,6 +42,11 @@ def coefficient_table(
             row = [value, value * error, *ends, 1.0] + [np.nan] * (len(columns) - 5)
             columns = {key: np.append(old, new) for (key, old), new in zip(columns.items(), row, strict=True)}
             labels = [*labels, ("", name) if labels and isinstance(labels[0], tuple) else name]
+    return labels, columns
+
+
+def coefficient_table(labels: list[Any], columns: dict[str, FloatArray], kind: str = "class") -> Any:
+    """Make a table of such columns; ``kind`` is what the first of two labels stands for."""
     if find_spec("pandas") is not None:
         pandas = import_module("pandas")
         grouped = bool(labels) and isinstance(labels[0], tuple)

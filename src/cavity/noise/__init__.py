@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from cavity.losses import Absolute, Gamma, Huber, Loss, NegativeBinomial, Poisson, Quantile, Squared
 from cavity.noise._kinds import AsymmetricLaplace, Gaussian, GaussianWithTails
 from cavity.noise._rates import Counts, DispersedCounts, GammaAround
+from cavity.noise._spread import spread_log_density as spread_log_density
 from cavity.noise._spread import spread_quantile as spread_quantile
 from cavity.noise._spread import spread_std as spread_std
 

@@ -158,7 +158,16 @@ class FirstPass:
         bits = hash_bits if self.schema.hashed else 0
         moments = self.moments
         return Preprocessing(
-            self.schema.numbers, moments.mean, moments.scale, filled, self.schema.hashed, bits, unnamed
+            self.schema.numbers,
+            moments.mean,
+            moments.scale,
+            filled,
+            self.schema.hashed,
+            bits,
+            unnamed,
+            self.roles.target,
+            self.roles.weight,
+            self.roles.offset,
         )
 
     def sizes(self, preprocessing: Preprocessing) -> float:

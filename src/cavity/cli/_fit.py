@@ -1,0 +1,110 @@
+"""``cavity fit``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cavity.cli._options import ESTIMATORS, estimator_choices, parameters_for, plain_value, table_choices, table_values
+from cavity.cli._progress import FitProgress
+from cavity.cli._tasks import task_of
+from cavity.cli._terminal import TROUBLE, out, say
+from cavity.estimators import save
+from cavity.tables import Table
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(help="Files with the same columns: Parquet, CSV, NumPy.", metavar="FILE...", show_default=False),
+]
+
+
+def fit(
+    files: Files,
+    target: Annotated[str, typer.Option(help="Column to be predicted.")],
+    model: Annotated[Path, typer.Option(help="File to write the model to.")],
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="File that keeps the state of the fit; the same command continues from it."),
+    ] = None,
+    every: Annotated[float, typer.Option(help="Seconds between two writes of the checkpoint at least.")] = 60.0,
+    task: Annotated[str, typer.Option(help="classify, regress, or auto: by the target.")] = "auto",
+    **choices: Any,
+) -> None:
+    """Fit a model to files.
+
+    They may be larger than memory. Numbers are standardised, and a column of text is a column of categories.
+
+    Exit codes: 0; 1 if the fit had numerical trouble, and the model was written anyway; 2 if the input is bad, and
+    nothing was written; 130 after Ctrl-C.
+    """
+    for place in (model, checkpoint):
+        check_place(place)
+    names = [choice.name for choice in table_choices()]
+    given = {name: value for name, value in choices.items() if value is not None and value != []}
+    table = Table(files, target=target, **table_values({name: given.pop(name) for name in names if name in given}))
+    kind = _task(task, table, files, given)
+    visible = given.pop("verbose", True)
+    with FitProgress(visible, checkpoint) as progress:
+        estimator = ESTIMATORS[kind](**parameters_for(kind, given), verbose=progress)
+        try:
+            estimator.fit(table, checkpoint=checkpoint, every=every)
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt(_interrupted(checkpoint)) from error
+    estimator.set_params(verbose=None)
+    save(estimator, model)
+    _remove(checkpoint)
+    _tell(estimator, model, target)
+    if not estimator.status_.is_success:
+        raise typer.Exit(TROUBLE)
+
+
+def check_place(path: Path | None) -> None:
+    """Refuse a file that could not be written, before any work is done."""
+    if path is not None and path.is_dir():
+        raise ValueError(f"{path} is a folder; name a file")
+    if path is not None and not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no folder {path.parent}; make it first")
+
+
+def _task(task: str, table: Table, files: list[Path], given: dict[str, Any]) -> str:
+    if task in ESTIMATORS:
+        return task
+    if task != "auto":
+        raise ValueError(f"--task must be auto, {' or '.join(ESTIMATORS)}, got {task!r}")
+    loss = plain_value(given["loss"]) if "loss" in given else None
+    found, reason = task_of(files, str(table.target), table.categories, loss)
+    if given.get("verbose", True):
+        say(f"takes {ESTIMATORS[found].__name__}: {reason}")
+    return found
+
+
+def _interrupted(checkpoint: Path | None) -> str:
+    if checkpoint is None:
+        return "interrupted; nothing was written (--checkpoint keeps what was done)"
+    if not checkpoint.exists():
+        return "interrupted before the first checkpoint; nothing was written"
+    return f"interrupted; run the same command again to continue from {checkpoint}"
+
+
+def _remove(checkpoint: Path | None) -> None:
+    """Remove a checkpoint that is not needed any more, and what a run that was killed may have left of one."""
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
+        for left in checkpoint.parent.glob(f".{checkpoint.name}.{'[0-9a-f]' * 16}"):
+            left.unlink(missing_ok=True)
+
+
+def _tell(estimator: Any, model: Path, target: str) -> None:
+    """Say what was fitted, and how it ended."""
+    rows, features = estimator._totals.rows, estimator.n_features_in_
+    loops = f"{estimator.n_iter_} {'loop' if estimator.n_iter_ == 1 else 'loops'}"
+    console = out()
+    console.print(f"{type(estimator).__name__} of {target!r} by {features} columns, {rows:,.10g} rows", markup=False)
+    console.print(f"posterior  {estimator.plan_}", markup=False)
+    console.print(f"status     {loops}, {estimator.status_.value}", markup=False)
+    console.print(f"model      {model}", markup=False)
+
+
+CHOICES = [*table_choices(), *estimator_choices()]
