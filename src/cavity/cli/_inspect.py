@@ -13,7 +13,7 @@ from rich.table import Table as Grid
 
 from cavity.cli._fit import check_place
 from cavity.cli._models import is_classifier, load_model
-from cavity.cli._page import Entry, page
+from cavity.cli._page import Entry, coefficients_part, components_part, course_part, page
 from cavity.cli._predict import Model
 from cavity.cli._terminal import out
 from cavity.estimators._preprocessing import Preprocessing
@@ -60,9 +60,9 @@ def _write_page(path: Path, name: str, model: Any) -> None:
     count = len(labels) - _components(model)
     numbers = np.column_stack(list(columns.values())[:5])
     entries = [Entry(_name(label), *map(float, row)) for label, row in zip(labels, numbers, strict=True)]
-    parts = {"Coefficients": entries[:count], "Variance components": entries[count:]}
     traces = model.trace_ if isinstance(model.trace_, tuple) else (model.trace_,)
-    path.write_text(page(name, _facts(model), parts, traces, float(model.tol)), encoding="utf-8")
+    parts = coefficients_part(entries[:count]), components_part(entries[count:]), course_part(traces, float(model.tol))
+    path.write_text(page(name, _facts(model), *parts), encoding="utf-8")
     out().print(f"{path}: {count} coefficients", markup=False)
 
 

@@ -47,11 +47,12 @@ th { text-align: right; font-weight: 600; color: var(--soft); border-bottom: 2px
 td { text-align: right; padding: .22rem .5rem; border-bottom: 1px solid var(--line); white-space: nowrap }
 th:first-child, td:first-child { text-align: left; padding-left: 0; white-space: normal; overflow-wrap: anywhere }
 td.bar, th.bar { width: 42%; padding: 0 .5rem }
+th.bar div { display: flex; justify-content: space-between; font-weight: 400 }
 td.bar svg { display: block; width: 100%; height: 1.6rem }
 svg .zero { stroke: var(--none); stroke-width: 1; stroke-dasharray: 3 3 }
 svg .grid { stroke: var(--line); stroke-width: 1 }
 svg .span { stroke-width: 3; stroke-linecap: round } svg .dot { stroke-width: 9; stroke-linecap: round }
-svg .span, svg .dot { vector-effect: non-scaling-stroke }
+svg line { vector-effect: non-scaling-stroke }
 .up { stroke: var(--up) } .down { stroke: var(--down) } .none { stroke: var(--none) }
 svg.trace { width: 100%; max-width: 40rem; height: auto } svg.trace text { fill: var(--soft); font-size: 12px }
 svg.trace polyline { fill: none; stroke: var(--up); stroke-width: 2 } svg.trace circle { fill: var(--up) }
@@ -59,68 +60,105 @@ footer { margin-top: 2.5rem; color: var(--soft); font-size: .85rem }
 @media (max-width: 40rem) {
   body { padding: 1.25rem .9rem 2rem; font-size: 15px }
   dl { grid-template-columns: 1fr; gap: 0 } dd { margin-bottom: .5rem }
-  .wide { display: none } td.bar, th.bar { width: 38% }
+  .wide { display: none } td.bar, th.bar { width: 36% }
 }
 """
 
 
-def page(
-    name: str, facts: dict[str, str], parts: Mapping[str, Sequence[Entry]], traces: Sequence[Any], tol: float
-) -> str:
-    """Write the page: facts, a table for each part, and the changes of the fit's loops."""
+class Axis(NamedTuple):
+    """Ends of what the pictures of a table show, in logarithms for variances."""
+
+    low: float
+    high: float
+    is_log: bool
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry], is_log: bool) -> Axis:
+        """Make room for all intervals; a linear axis shows zero."""
+        ends = np.array([end for entry in entries for end in (entry.low, entry.high)])
+        ends = np.log(ends[ends > 0.0]) if is_log else np.append(ends, 0.0)
+        ends = ends[np.isfinite(ends)]
+        low, high = (float(np.min(ends)), float(np.max(ends))) if ends.size else (-1.0, 1.0)
+        room = 0.04 * (high - low) or 1.0
+        return cls(low - room, high + room, is_log)
+
+    def place(self, value: float) -> float:
+        """Give the place of a value in thousandths of the width."""
+        if self.is_log:
+            value = math.log(value) if value > 0.0 else -math.inf
+        return round(1000.0 * min(max((value - self.low) / (self.high - self.low), 0.0), 1.0), 1)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Values at its ends."""
+        return (math.exp(self.low), math.exp(self.high)) if self.is_log else (self.low, self.high)
+
+
+def page(name: str, facts: Mapping[str, str], coefficients: str, components: str, course: str) -> str:
+    """Put a page together from its parts."""
     listed = "".join(f"<dt>{escape(fact)}</dt><dd>{escape(value)}</dd>" for fact, value in facts.items())
-    tables = "".join(_table(kind, entries) for kind, entries in parts.items() if entries)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(name)}</title><style>{_STYLE}</style></head>\n<body><h1>{escape(name)}</h1>\n"
-        f"<dl>{listed}</dl>\n{tables}{_course(traces, tol)}"
+        f"<dl>{listed}</dl>\n{coefficients}{components}{course}"
         f"<footer>Written by cavity {escape(__version__)}</footer></body></html>\n"
     )
 
 
-def _table(kind: str, entries: Sequence[Entry]) -> str:
-    """Rows with a picture of the interval, on one axis for all."""
-    ends = np.array([(e.low, e.high) for e in entries if math.isfinite(e.low) and math.isfinite(e.high)])
-    low, high = (min(float(np.min(ends)), 0.0), max(float(np.max(ends)), 0.0)) if ends.size else (-1.0, 1.0)
-    room = 0.04 * (high - low or 1.0)
-    low, high = low - room, high + room
-    is_signed = any(entry.low < 0.0 for entry in entries)
+def coefficients_part(entries: Sequence[Entry]) -> str:
+    """Coefficients with pictures on one axis; intercepts, which are of another kind, without."""
     note = (
-        "Mean and 95 % interval of every coefficient; numbers are in standard deviations of their columns. Coloured "
-        "where the interval leaves out zero."
-        if is_signed
-        else "Prior variances that were found, with their 95 % intervals."
+        "Mean and 95 % interval. A coefficient of a number is for a step of one standard deviation of its column. "
+        "Coloured where the interval leaves out zero."
     )
-    rows = "".join(_row(entry, low, high, is_signed) for entry in entries)
-    last = '<th class="wide">P(&gt;&nbsp;0)</th>' if is_signed else ""
+    axis = Axis.of([entry for entry in entries if not _is_intercept(entry)], is_log=False)
+    return _table("Coefficients", note, entries, axis)
+
+
+def components_part(entries: Sequence[Entry]) -> str:
+    """Variance components with pictures on a logarithmic axis; nothing where there are none."""
+    note = "Prior variances that were found, with 95 % intervals on a logarithmic axis."
+    return _table("Variance components", note, entries, Axis.of(entries, is_log=True)) if entries else ""
+
+
+def _table(title: str, note: str, entries: Sequence[Entry], axis: Axis) -> str:
+    rows = "".join(_row(entry, axis) for entry in entries)
+    last = "" if axis.is_log else '<th class="wide">P(&gt;&nbsp;0)</th>'
+    ends = "".join(f"<span>{end:.2g}</span>" for end in axis.ends)
     return (
-        f'<h2>{escape(kind)}</h2><p class="note">{note}</p><table><thead><tr><th>name</th><th class="bar"></th>'
-        f'<th>mean</th><th>sd</th><th class="wide">lower</th><th class="wide">upper</th>{last}</tr></thead>'
-        f"<tbody>{rows}</tbody></table>\n"
+        f'<h2>{title}</h2><p class="note">{note}</p><table><thead><tr><th>name</th>'
+        f'<th class="bar"><div>{ends}</div></th><th>mean</th><th class="wide">sd</th><th class="wide">lower</th>'
+        f'<th class="wide">upper</th>{last}</tr></thead><tbody>{rows}</tbody></table>\n'
     )
 
 
-def _row(entry: Entry, low: float, high: float, is_signed: bool) -> str:
-    def place(value: float) -> float:
-        return round(1000.0 * min(max((value - low) / (high - low), 0.0), 1.0), 1)
+def _row(entry: Entry, axis: Axis) -> str:
+    numbers = "".join(f'<td class="wide">{number:.3g}</td>' for number in (entry.std, entry.low, entry.high))
+    last = "" if axis.is_log else f'<td class="wide">{entry.positive:.4f}</td>'
+    picture = "" if _is_intercept(entry) else _interval(entry, axis)
+    return (
+        f'<tr><td>{escape(entry.name)}</td><td class="bar">{picture}</td><td>{entry.mean:.3g}</td>{numbers}{last}</tr>'
+    )
 
+
+def _interval(entry: Entry, axis: Axis) -> str:
+    """Draw mean and interval."""
     side = "up" if entry.low > 0.0 else "down" if entry.high < 0.0 else "none"
-    zero = f'<line class="zero" vector-effect="non-scaling-stroke" x1="{place(0)}" x2="{place(0)}" y1="0" y2="24"/>'
-    picture = (
-        f'<svg viewBox="0 0 1000 24" preserveAspectRatio="none" role="img" aria-label="{entry.low:.3g} to '
-        f'{entry.high:.3g}">{zero}<line class="span {side}" x1="{place(entry.low)}" x2="{place(entry.high)}" y1="12" '
-        f'y2="12"/><line class="dot {side}" x1="{place(entry.mean)}" x2="{place(entry.mean)}" y1="12" y2="12"/></svg>'
-    )
-    last = f'<td class="wide">{entry.positive:.4f}</td>' if is_signed else ""
+    low, mean, high, zero = (axis.place(value) for value in (entry.low, entry.mean, entry.high, 0.0))
+    line = "" if axis.is_log else f'<line class="zero" x1="{zero}" x2="{zero}" y1="0" y2="24"/>'
     return (
-        f'<tr><td>{escape(entry.name)}</td><td class="bar">{picture}</td><td>{entry.mean:.3g}</td>'
-        f'<td>{entry.std:.2g}</td><td class="wide">{entry.low:.3g}</td><td class="wide">{entry.high:.3g}</td>'
-        f"{last}</tr>"
+        f'<svg viewBox="0 0 1000 24" preserveAspectRatio="none" role="img" aria-label="{entry.low:.3g} to '
+        f'{entry.high:.3g}">{line}<line class="span {side}" x1="{low}" x2="{high}" y1="12" y2="12"/>'
+        f'<line class="dot {side}" x1="{mean}" x2="{mean}" y1="12" y2="12"/></svg>'
     )
 
 
-def _course(traces: Sequence[Any], tol: float) -> str:
+def _is_intercept(entry: Entry) -> bool:
+    return entry.name.rpartition(" ")[2] == "intercept"
+
+
+def course_part(traces: Sequence[Any], tol: float) -> str:
     """Picture of what every loop changed, on a logarithmic axis; nothing where a fit had one loop or none."""
     curves = [[max(change, 1e-12) for change in trace.changes if change > 0.0] for trace in traces]
     curves = [curve for curve in curves if len(curve) > 1]
@@ -158,4 +196,4 @@ def _course(traces: Sequence[Any], tol: float) -> str:
     )
 
 
-__all__ = ["Entry", "page"]
+__all__ = ["Entry", "coefficients_part", "components_part", "course_part", "page"]

@@ -176,12 +176,16 @@ class LinearEP(ReadsRows):
             self.__dict__.pop(name, None)
         self.__dict__.update({name: value for name, value in found.items() if value is not None})
         self.n_features_in_ = summary.features
-        coding, totals = self._adopt_targets(summary)
-        intercept = bool(Parameters.of(self, self._width).intercept)
-        joint = self._joint(int(summary.weight), self._width + int(intercept), self.covariance, stream=False)
-        if joint is not None:
-            coding = self._joint_coding(coding, summary)
-        return source.cavity_prepare(coding, intercept), totals, joint
+        try:
+            coding, totals = self._adopt_targets(summary)
+            intercept = bool(Parameters.of(self, self._width).intercept)
+            joint = self._joint(int(summary.weight), self._width + int(intercept), self.covariance, stream=False)
+            if joint is not None:
+                coding = self._joint_coding(coding, summary)
+            return source.cavity_prepare(coding, intercept), totals, joint
+        except BaseException:
+            getattr(source, "cavity_discard", lambda: None)()
+            raise
 
     def _learn(self, rows: Prepared, totals: Totals, joint: tuple[Any, Plan] | None, checkpoint: Any) -> None:
         """Plan, run EP, and keep what it found."""

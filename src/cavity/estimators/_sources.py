@@ -172,7 +172,10 @@ class Prepared(Protocol):
 
 
 class Source(Protocol):
-    """Rows from elsewhere than arrays; a method of this name tells them from arrays."""
+    """Rows from elsewhere than arrays; the method `cavity_summary` tells them from arrays.
+
+    One that keeps anything between the two calls has a method `cavity_discard`, called if the second does not follow.
+    """
 
     def cavity_summary(self, targets: str) -> Summary:
         """Look at all rows once; ``targets`` is ``"classes"`` or ``"numbers"``."""

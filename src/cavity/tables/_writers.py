@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -49,7 +49,12 @@ def open_writer(path: str | os.PathLike[str]) -> Iterator[Callable[[Columns], No
     try:
         with temporary.open("xb") as file:
             writer = _WRITERS[target.suffix.lower()](file)
-            yield writer.write
+            try:
+                yield writer.write
+            except BaseException:
+                with suppress(Exception):  # what is written is dropped
+                    writer.close()
+                raise
             writer.close()
             file.flush()
             os.fsync(file.fileno())

@@ -1,0 +1,237 @@
+"""Every command does what the library does, on files."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli_cases import people, refused, run, started
+from sklearn.metrics import log_loss
+
+import cavity
+from cavity.tables import Table
+
+UNUSED = ("--drop", "spent", "--drop", "visits", "--drop", "share")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Files, a classifier and a regressor that were fitted once."""
+    place = tmp_path_factory.mktemp("files")
+    people().to_csv(place / "train.csv", index=False)
+    people(seed=1).to_parquet(place / "test.parquet")
+    run("fit", place / "train.csv", "--target", "income", "--model", place / "labels.cavity", *UNUSED)
+    options = ("--target", "spent", "--drop", "visits", "--drop", "income", "--weight", "share")
+    run("fit", place / "train.csv", "--model", place / "numbers.cavity", *options)
+    return place
+
+
+def test_fit_gives_the_same_model_as_the_library(folder):
+    table = Table(folder / "train.csv", target="income", drop=["spent", "visits", "share"])
+    expected = cavity.EPClassifier().fit(table)
+    assert np.array_equal(cavity.load(folder / "labels.cavity").coef_, expected.coef_)
+
+
+def test_parameters_reach_the_estimator(folder, tmp_path):
+    given = ("--loss", "hinge", "--prior-variance", "25", "--max-iter", "50", "--covariance", "full")
+    more = (
+        "--no-fit-intercept",
+        "--tol",
+        "0.1",
+        "--class-weight",
+        '{"high": 2.0}',
+        "--prior-mean",
+        "[0.5, 0, 0, 0, 0, 0]",
+    )
+    model = tmp_path / "m.cavity"
+    run("fit", folder / "train.csv", "--target", "income", "--model", model, *UNUSED, *given, *more)
+    found = cavity.load(model).get_params()
+    expected = {
+        "loss": "hinge",
+        "prior_variance": 25.0,
+        "max_iter": 50,
+        "covariance": "full",
+        "fit_intercept": False,
+        "tol": 0.1,
+        "class_weight": {"high": 2.0},
+        "prior_mean": [0.5, 0, 0, 0, 0, 0],
+        "verbose": None,
+    }
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "extra", "kind"),
+    [
+        ("income", (), "EPClassifier"),
+        ("spent", (), "EPRegressor"),
+        ("share", (), "EPClassifier"),
+        ("share", ("--task", "regress"), "EPRegressor"),
+        ("visits", ("--loss", "poisson"), "EPRegressor"),
+        ("share", ("--loss", "hinge"), "EPClassifier"),
+    ],
+)
+def test_the_target_decides_the_estimator_unless_the_loss_or_the_user_does(tmp_path, target, extra, kind):
+    people(60).to_csv(tmp_path / "a.csv", index=False)
+    others = [a for name in ("income", "spent", "visits", "share") if name != target for a in ("--drop", name)]
+    result = run("fit", tmp_path / "a.csv", "--target", target, "--model", tmp_path / "m", *others, *extra)
+    assert type(cavity.load(tmp_path / "m")).__name__ == kind
+    assert ("takes " + kind in result.stderr) == ("--task" not in extra)
+
+
+def test_progress_has_a_line_per_loop_and_can_be_silenced(folder, tmp_path):
+    arguments = ("fit", folder / "train.csv", "--target", "income", "--model", tmp_path / "m", *UNUSED)
+    shown = run(*arguments).stderr.splitlines()
+    loops = cavity.load(tmp_path / "m").n_iter_
+    assert shown[1].startswith("read 300 distinct rows in ")
+    assert [line.partition(":")[0] for line in shown[2:]] == [f"loop {k + 1}" for k in range(loops)]
+    assert all("rows/s, changed by" in line for line in shown[2:])
+    assert run(*arguments, "--no-verbose").stderr == ""
+
+
+def test_trouble_is_exit_code_one_and_the_model_is_written(folder, tmp_path):
+    arguments = ("--target", "income", "--model", tmp_path / "m", "--max-iter", "2", "--tol", "0", *UNUSED)
+    result = run("fit", folder / "train.csv", *arguments, code=1)
+    assert "cavity: warning: EP ended with trouble: not converged" in result.stderr
+    assert cavity.load(tmp_path / "m").n_iter_ == 2
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "npy"])
+def test_predictions_of_labels_are_those_of_the_library(folder, tmp_path, suffix):
+    path = tmp_path / f"p.{suffix}"
+    told = run("predict", folder / "labels.cavity", folder / "test.parquet", "--out", path).stdout
+    assert told == f"300 rows to {path}: label, p_high, p_low\n"
+    found = _read(path)
+    model, frame = cavity.load(folder / "labels.cavity"), people(seed=1)
+    assert np.allclose(found[["p_high", "p_low"]], model.predict_proba(frame), rtol=1e-14)
+    assert np.array_equal(found["label"], model.predict(frame))
+    assert sorted(p.name for p in tmp_path.iterdir()) == [path.name]
+
+
+def test_predictions_of_numbers_have_deviations_and_quantiles(folder, tmp_path):
+    quantiles = ("--quantile", "0.05", "--quantile", "0.95")
+    run("predict", folder / "numbers.cavity", folder / "test.parquet", "--out", tmp_path / "p.parquet", *quantiles)
+    found, frame = _read(tmp_path / "p.parquet"), people(seed=1)
+    model = cavity.load(folder / "numbers.cavity")
+    mean, sd = model.predict(frame, return_std=True)
+    expected = np.column_stack([mean, sd, model.predict(frame, quantile=[0.05, 0.95])])
+    assert found.columns.tolist() == ["mean", "sd", "q0.05", "q0.95"]
+    assert np.allclose(found, expected, rtol=1e-12)
+
+
+def test_scores_of_labels(folder):
+    model, frame = cavity.load(folder / "labels.cavity"), people(seed=1)
+    found = _measures(run("score", folder / "labels.cavity", folder / "test.parquet"))
+    expected = log_loss(frame["income"], model.predict_proba(frame))
+    assert found == {
+        "rows": "300",
+        "log loss": f"{expected:.4f}",
+        "accuracy": f"{model.score(frame, frame['income']):.4f}",
+    }
+
+
+def test_scores_of_numbers_are_weighted_as_the_fit_was(folder):
+    model, frame = cavity.load(folder / "numbers.cavity"), people(seed=1)
+    found = _measures(run("score", folder / "numbers.cavity", folder / "test.parquet"))
+    y, w = frame["spent"].to_numpy(), frame["share"].to_numpy()
+    mean, sd = model.predict(frame, return_std=True)
+    low, high = model.predict(frame, quantile=[0.05, 0.95]).T
+    density = -0.5 * ((y - mean) / sd) ** 2 - np.log(sd * np.sqrt(2.0 * np.pi))
+    assert found["R²"] == f"{model.score(frame, y, w):.4f}"
+    assert found["root mean square error"] == f"{np.sqrt(np.average((y - mean) ** 2, weights=w)):.4g}"
+    assert found["mean log density"] == f"{np.average(density, weights=w):.4f}"
+    assert found["in 90 % intervals"] == f"{np.average((low <= y) & (y <= high), weights=w):.4f}"
+
+
+@pytest.mark.parametrize("loss", ["absolute", "quantile", "poisson", "gamma", "negative_binomial"])
+def test_every_loss_can_be_scored(tmp_path, loss):
+    frame = people(80).assign(visits=lambda f: f["visits"] + (loss == "gamma"))
+    frame[["age", "visits"]].to_csv(tmp_path / "a.csv", index=False)
+    run("fit", tmp_path / "a.csv", "--target", "visits", "--model", tmp_path / "m", "--loss", loss)
+    found = _measures(run("score", tmp_path / "m", tmp_path / "a.csv"))
+    model = cavity.load(tmp_path / "m")
+    assert found["D²"] == f"{model.score(frame[['age']], frame['visits']):.4f}"
+    assert ("mean log density" in found) == (loss != "quantile")
+
+
+def test_inspect_shows_coefficients_and_variance_components(folder):
+    shown = run("inspect", folder / "labels.cavity").stdout
+    for part in ("EPClassifier(loss='logistic') of 'income'", "high, low", "full covariance", "converged", "town=Ulm"):
+        assert part in shown
+    assert shown.index("town=(unseen)") < shown.index("variance component") < shown.rindex("town")
+
+
+def test_inspect_shortens_long_tables(tmp_path):
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(90, 41)), columns=[f"c{k}" for k in range(41)])
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    run("fit", tmp_path / "a.csv", "--target", "c40", "--model", tmp_path / "m")
+    short, long = (run("inspect", tmp_path / "m", *extra).stdout for extra in ((), ("--all",)))
+    assert "30 of 41, the largest against their standard deviation; --all shows all" in short
+    assert sum(line.startswith("c") for line in short.splitlines()) == 30 + 1 - short.count("\nintercept")
+    assert all(f"\nc{k} " in long for k in range(40))
+
+
+def test_the_page_of_a_model_stands_alone(folder, tmp_path):
+    run("inspect", folder / "labels.cavity", "--html", tmp_path / "m.html")
+    page = (tmp_path / "m.html").read_text(encoding="utf-8")
+    assert "town=Köln" in page
+    assert page.count("<svg") == 2 + 4 + 2 + 1  # numbers, levels, variance components, and the course of the fit
+    assert not any(word in page for word in ("http:", "https:", "src=", "href="))
+
+
+def test_update_takes_rows_in_as_partial_fit_does(folder, tmp_path):
+    path, frame = tmp_path / "new.cavity", people(seed=1)
+    before = (folder / "labels.cavity").read_bytes()
+    run("update", folder / "labels.cavity", folder / "test.parquet", "--halflife", "500", "--out", path)
+    expected = cavity.load(folder / "labels.cavity").partial_fit(frame, frame["income"], halflife=500.0)
+    assert np.allclose(cavity.load(path).coef_, expected.coef_, rtol=1e-10)
+    assert (folder / "labels.cavity").read_bytes() == before
+
+
+def test_update_replaces_the_model_at_the_end_only(folder, tmp_path):
+    model, bad = tmp_path / "m.cavity", tmp_path / "bad.csv"
+    model.write_bytes((folder / "numbers.cavity").read_bytes())
+    people(20).assign(town=["Bonn"] * 19 + ["Rom"]).to_csv(bad, index=False)
+    line = refused("update", model, folder / "test.parquet", bad)
+    assert f"{bad}, row 20, column 'town': the level 'Rom'" in line
+    assert model.read_bytes() == (folder / "numbers.cavity").read_bytes()
+    run("update", model, folder / "test.parquet")
+    assert cavity.load(model)._totals.rows > cavity.load(folder / "numbers.cavity")._totals.rows
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "score", "inspect", "update"])
+def test_help_shows_an_example(command):
+    shown = run(command, "--help").stdout
+    assert f"Example:\n\n  cavity {command} " in shown
+
+
+def test_options_are_those_of_the_estimators():
+    shown = run("fit", "--help").stdout
+    for estimator in (cavity.EPClassifier(), cavity.EPRegressor()):
+        for name in estimator.get_params():
+            assert f"--{name.replace('_', '-')}" in shown, name
+
+
+def test_the_command_runs_on_its_own_and_tells_its_version():
+    process = started("--version")
+    assert process.communicate(timeout=300) == (f"cavity {cavity.__version__}\n", "")
+    assert process.returncode == 0
+
+
+def test_what_is_missing_is_named():
+    code = "import sys; sys.modules['typer'] = None\nimport cavity.cli\ncavity.cli.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "cavity: the command needs typer: pip install 'cavity[cli]'\n"
+
+
+def _read(path):
+    if path.suffix == ".npy":
+        return pd.DataFrame(np.load(path))
+    return pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+
+
+def _measures(result):
+    pairs = (line.rsplit("  ", 1) for line in result.stdout.splitlines())
+    return {name.strip(): value.strip() for name, value in pairs}
