@@ -60,10 +60,16 @@ def fitted(loss: str, X: Any, y: FloatArray, **options: Any) -> EPClassifier:
         return EPClassifier(loss, prior_variance=PRIOR_VARIANCE).fit(X, y, **options)
 
 
-def against_sampling(data: Data, loss: str, quick: bool) -> tuple[Row, tuple[str, ...], list[tuple[str, ...]]]:
-    """Bar, line of the table, and a line for skewed coefficients if there are any."""
+def against_sampling(
+    data: Data, loss: str, quick: bool, most_skewed: float = np.inf
+) -> tuple[Row, tuple[str, ...], list[tuple[str, ...]]]:
+    """Bar, line of the table, and a line for skewed coefficients if there are any.
+
+    Coefficients more skewed than ``most_skewed`` may have fewer effective draws.
+    """
     model = fitted(loss, data.X, data.y)
-    draws = drawn(data, loss, DRAWS_QUICK if quick else DRAWS_LARGE if data.name in LARGE else DRAWS)
+    count = DRAWS_QUICK if quick else DRAWS_LARGE if data.name in LARGE else DRAWS
+    draws = drawn(data, loss, count, most_skewed)
     posterior = model.posterior_[0]
     errors = np.abs(posterior.mean - draws.mean) / draws.std
     ratios = np.sqrt(posterior.variance) / draws.std
@@ -75,7 +81,7 @@ def against_sampling(data: Data, loss: str, quick: bool) -> tuple[Row, tuple[str
     met = bool(np.max(errors[even]) <= MEAN_BAR and low >= RATIO_BAR[0] and high <= RATIO_BAR[1])
     loops = f"{model.n_iter_}" if model.status_.is_success else f"{model.n_iter_}, {model.status_.name}"
     line = (data.title, loss, loops, f"{np.sum(even)} of {even.size}", f"{np.max(errors[even]):.3f}")
-    line += (f"{low:.3f} to {high:.3f}", f"{np.min(draws.effective):,.0f}")
+    line += (f"{low:.3f} to {high:.3f}", f"{np.min(draws.effective[even]):,.0f}")
     rest = []
     if not np.all(even):
         skew, odd = _range(draws.skewness[~even]), _range(ratios[~even])
@@ -90,7 +96,7 @@ def _range(values: FloatArray) -> tuple[float, float]:
     return float(np.min(values)), float(np.max(values))
 
 
-def drawn(data: Data, loss: str, draws: int) -> Summary:
+def drawn(data: Data, loss: str, draws: int, most_skewed: float = np.inf) -> Summary:
     """Draws of the posterior, or what is kept of earlier ones."""
     design = np.ascontiguousarray(np.column_stack([data.X, np.ones(data.y.size)]))
     key = hashlib.sha256(f"{loss} {draws} {PRIOR_VARIANCE}".encode() + design.tobytes() + data.y.tobytes()).hexdigest()
@@ -101,7 +107,8 @@ def drawn(data: Data, loss: str, draws: int) -> Summary:
     model = fitted(loss, data.X, data.y)
     variances = np.append(np.full(data.X.shape[1], PRIOR_VARIANCE), model.intercept_prior_variance)
     near = model.posterior_[0]
-    found = sample(Target(loss, design, data.y, variances), near.mean, near.covariance, draws)
+    target = Target(loss, design, data.y, variances)
+    found = sample(target, near.mean, near.covariance, draws, most_skewed=most_skewed)
     CACHE.mkdir(parents=True, exist_ok=True)
     np.savez(path, **{name: getattr(found, name) for name in Summary.__slots__})
     return found

@@ -71,13 +71,30 @@ class Target:
         return np.sum(costs, axis=0) + 0.5 * np.sum(theta**2 / self.prior_variance, axis=1)
 
 
-def sample(target: Density, mean: FloatArray, covariance: FloatArray, draws: float, seed: int = 0) -> Summary:
-    """Draw until every coefficient, and its square, has so many effective draws."""
-    return summary(draw(target, mean, covariance, draws, seed))
+def sample(
+    target: Density,
+    mean: FloatArray,
+    covariance: FloatArray,
+    draws: float,
+    seed: int = 0,
+    most_skewed: float = np.inf,
+) -> Summary:
+    """Draw until every coefficient that is not more skewed than that, and its square, has so many effective draws."""
+    return summary(draw(target, mean, covariance, draws, seed, most_skewed))
 
 
-def draw(target: Density, mean: FloatArray, covariance: FloatArray, count: float, seed: int = 0) -> FloatArray:
-    """Draws ``(draws, chains, dim)``, so many that every coefficient, and its square, has ``count`` effective ones."""
+def draw(
+    target: Density,
+    mean: FloatArray,
+    covariance: FloatArray,
+    count: float,
+    seed: int = 0,
+    most_skewed: float = np.inf,
+) -> FloatArray:
+    """Draws ``(draws, chains, dim)``: for every coefficient, and its square, ``count`` effective ones.
+
+    Coefficients that are more skewed than ``most_skewed`` may have fewer: chains move along their tails slowly.
+    """
     rng, C = np.random.default_rng(seed), np.linalg.cholesky(covariance)
 
     def value(psi: FloatArray) -> FloatArray:
@@ -93,7 +110,8 @@ def draw(target: Density, mean: FloatArray, covariance: FloatArray, count: float
     kept = np.empty((0, CHAINS, mean.size))
     while len(kept) < _MOST:
         kept = np.concatenate([kept, make(_ROUND)])
-        if np.min(_effective(kept @ C.T)) >= count:
+        found = summary(kept @ C.T)
+        if np.min(found.effective[np.abs(found.skewness) <= most_skewed], initial=np.inf) >= count:
             break
     return mean + kept @ C.T
 
