@@ -4,7 +4,7 @@ Run after `make reproduce` and `python -m benchmarks --only comparison`:
 
     python tools/update_readme.py [report] [bench-results]
 
-What is missing there is left as it is; the picture and the output of the example are made here.
+What is missing there is left as it is; the picture and the output of the examples are made here.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 sys.path.insert(0, str(ROOT / "tools"))
 
+import command_example  # noqa: E402
 import overview_figure  # noqa: E402
 from run import executed  # noqa: E402
 
 README, PAPER, COMPARISON = ROOT / "README.md", ROOT / "docs" / "how" / "paper.md", ROOT / "docs" / "comparison.md"
+COMMAND = ROOT / "docs" / "guide" / "command.md"
 # Tasks of the comparison that README speaks of: how it calls them, and their score.
 TASKS = {
     "mixed": ("**Random effects** of two crossed factors", "log loss"),
@@ -100,6 +102,8 @@ def _numbers(line: dict[str, Any]) -> str:
 def main(report: Path, measured: Path) -> None:
     overview_figure.draw(ROOT / "docs" / "images" / "overview.png")
     put(README, "output", example_output(README.read_text()))
+    for document in (README, COMMAND):
+        put(document, "command", command_example.output())
     if (report / "claims.json").is_file():
         brief, table = claims_of(report)
         put(README, "claims", brief)

@@ -12,18 +12,21 @@ from cavity.cli._progress import FitProgress
 from cavity.cli._tasks import task_of
 from cavity.cli._terminal import TROUBLE, out, say
 from cavity.estimators import save
-from cavity.tables import Table
+from cavity.tables import Table, open_reader
+from cavity.tables._batches import listed
 
 Files = Annotated[
     list[Path],
-    typer.Argument(help="Files with the same columns: Parquet, CSV, NumPy.", metavar="FILE...", show_default=False),
+    typer.Argument(help="Files of one table: Parquet, CSV, libsvm, NumPy.", metavar="FILE...", show_default=False),
 ]
 
 
 def fit(
     files: Files,
-    target: Annotated[str, typer.Option(help="Column to be predicted.")],
     model: Annotated[Path, typer.Option(help="File to write the model to.")],
+    target: Annotated[
+        str | None, typer.Option(help="Column to be predicted; not needed for libsvm files.", metavar="COLUMN")
+    ] = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(help="File that keeps the state of the fit; the same command continues from it."),
@@ -43,6 +46,7 @@ def fit(
         check_place(place)
     names = [choice.name for choice in table_choices()]
     given = {name: value for name, value in choices.items() if value is not None and value != []}
+    target = target or _only_target(files)
     table = Table(files, target=target, **table_values({name: given.pop(name) for name in names if name in given}))
     kind = _task(task, table, files, given)
     visible = given.pop("verbose", True)
@@ -66,6 +70,14 @@ def check_place(path: Path | None) -> None:
         raise ValueError(f"{path} is a folder; name a file")
     if path is not None and not path.parent.is_dir():
         raise ValueError(f"{path}: there is no folder {path.parent}; make it first")
+
+
+def _only_target(files: list[Path]) -> str:
+    """Name the target of libsvm files, whose features are no columns."""
+    columns = list(open_reader(files[0]).kinds)
+    if columns != ["target"]:
+        raise ValueError(f"--target is needed, the column to be predicted: {files[0]} has {listed(columns)}")
+    return columns[0]
 
 
 def _task(task: str, table: Table, files: list[Path], given: dict[str, Any]) -> str:

@@ -20,8 +20,8 @@ from cavity.estimators._preprocessing import Preprocessing
 from cavity.estimators._reports import summary_columns
 
 Columns = dict[str, NDArray[np.float64]]
-# Coefficients that are shown unless all are asked for.
-_MOST = 30
+# Coefficients that are shown in a terminal, and on a page, unless all are asked for.
+_MOST, _MOST_OF_PAGE = 30, 500
 
 
 def inspect(
@@ -36,7 +36,7 @@ def inspect(
     check_place(html)
     fitted = load_model(model)
     if html is not None:
-        _write_page(html, model.name, fitted)
+        _write_page(html, model.name, fitted, every)
         return
     console, facts = out(), _facts(fitted)
     room = max(map(len, facts))
@@ -44,7 +44,7 @@ def inspect(
         console.print(f"{name:{room}s}  {value}", markup=False)
     labels, columns = summary_columns(fitted)
     count = len(labels) - _components(fitted)
-    kept = np.arange(count) if every else _largest(columns, count)
+    kept = np.arange(count) if every else _largest(columns, count, _MOST)
     console.print()
     console.print(_grid("coefficient", labels, columns, kept))
     if kept.size < count:
@@ -54,16 +54,18 @@ def inspect(
         console.print(_grid("variance component", labels, columns, np.arange(count, len(labels))))
 
 
-def _write_page(path: Path, name: str, model: Any) -> None:
-    """Write all coefficients and variance components with pictures."""
+def _write_page(path: Path, name: str, model: Any, every: bool) -> None:
+    """Write coefficients, at most some hundred unless all are asked for, and variance components with pictures."""
     labels, columns = summary_columns(model)
     count = len(labels) - _components(model)
     numbers = np.column_stack(list(columns.values())[:5])
     entries = [Entry(_name(label), *map(float, row)) for label, row in zip(labels, numbers, strict=True)]
     traces = model.trace_ if isinstance(model.trace_, tuple) else (model.trace_,)
-    parts = coefficients_part(entries[:count]), components_part(entries[count:]), course_part(traces, float(model.tol))
+    kept = np.arange(count) if every else _largest(columns, count, _MOST_OF_PAGE)
+    shown = [entries[k] for k in kept]
+    parts = coefficients_part(shown, count), components_part(entries[count:]), course_part(traces, float(model.tol))
     path.write_text(page(name, _facts(model), *parts), encoding="utf-8")
-    out().print(f"{path}: {count} coefficients", markup=False)
+    out().print(f"{path}: {kept.size:,} of {count:,} coefficients", markup=False)
 
 
 def _facts(model: Any) -> dict[str, str]:
@@ -91,11 +93,11 @@ def _components(model: Any) -> int:
     return len(model.prior_variance_) if isinstance(model.prior_variance_, dict) else 0
 
 
-def _largest(columns: Columns, count: int) -> NDArray[np.intp]:
+def _largest(columns: Columns, count: int, most: int) -> NDArray[np.intp]:
     """Places of the coefficients that are largest against their standard deviation, in their order."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.nan_to_num(np.abs(columns["mean"][:count]) / columns["std"][:count])
-    return np.sort(np.argsort(-ratio, kind="stable")[:_MOST]) if count > _MOST else np.arange(count)
+    return np.sort(np.argsort(-ratio, kind="stable")[:most]) if count > most else np.arange(count)
 
 
 def _name(label: Any) -> str:

@@ -106,12 +106,14 @@ def page(name: str, facts: Mapping[str, str], coefficients: str, components: str
     )
 
 
-def coefficients_part(entries: Sequence[Entry]) -> str:
-    """Coefficients with pictures on one axis; intercepts, which are of another kind, without."""
+def coefficients_part(entries: Sequence[Entry], count: int) -> str:
+    """Write some of ``count`` coefficients with pictures on one axis; intercepts, of another size, have none."""
     note = (
         "Mean and 95 % interval. A coefficient of a number is for a step of one standard deviation of its column. "
         "Coloured where the interval leaves out zero."
     )
+    if len(entries) < count:
+        note += f" {len(entries):,} of {count:,}, the largest against their standard deviation."
     axis = Axis.of([entry for entry in entries if not _is_intercept(entry)], is_log=False)
     return _table("Coefficients", note, entries, axis)
 

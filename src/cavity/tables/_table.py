@@ -164,8 +164,9 @@ class Table:
 
     def cavity_discard(self) -> None:
         """Remove the records of the last summary, which are not needed after all."""
-        if "rows" in self._found:
-            self._found.pop("rows").spool.close()
+        found = self._found.pop("rows", None)
+        if isinstance(found, SpooledTable):
+            found.spool.close()
 
     def cavity_blocks(self, preprocessing: Preprocessing, levels: dict[str, list[Any]]) -> Iterator[Block]:
         """Rows for a model that was fitted to another table, some at a time, encoded as it was."""
