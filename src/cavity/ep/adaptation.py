@@ -27,7 +27,7 @@ from cavity.ep.row_sites import RowSites
 from cavity.ep.snapshots import State
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
-from cavity.noise import estimate_scale, scale_of_sums, with_scale
+from cavity.noise import estimate_scale, scale_of_sums, scale_of_terms, with_scale
 
 FloatArray = NDArray[np.float64]
 
@@ -134,8 +134,7 @@ class Adaptive:
         """Loss with the revised scale."""
         if not self.scale:
             return loss
-        unit = _spread(targets, weights) or 1.0 if loss.targets == "reals" else 1.0
-        mean, floor = sites.mean + sites.offset, LEAST_NOISE * unit
+        mean, floor = sites.mean + sites.offset, LEAST_NOISE * unit_of(loss, _spread(targets, weights))
         found = estimate_scale(loss, targets, mean, sites.variance, weights, beta=self.beta, floor=floor)
         return _followed(loss, found)
 
@@ -144,6 +143,12 @@ class Adaptive:
         if not self.scale:
             return loss
         return _followed(loss, max(scale_of_sums(loss, sums), LEAST_NOISE * unit))
+
+    def loss_of_terms(self, loss: Loss, terms: FloatArray, unit: float) -> Loss:
+        """Loss with the likeliest scale that sums over all rows say, `cavity.noise.scale_terms`."""
+        if not self.scale:
+            return loss
+        return _followed(loss, max(scale_of_terms(loss, terms, beta=self.beta), LEAST_NOISE * unit))
 
 
 def _followed(loss: Loss, found: float) -> Loss:
@@ -154,6 +159,11 @@ def _followed(loss: Loss, found: float) -> Loss:
     new = min(max(found, before / _LARGEST_FACTOR), before * _LARGEST_FACTOR)
     unchanged = abs(np.log(new / before)) < 1e-4
     return loss if unchanged else with_scale(loss, new)
+
+
+def unit_of(loss: Loss, spread: float) -> float:
+    """Give the unit of targets with this standard deviation, of which the smallest noise is a share."""
+    return spread or 1.0 if loss.targets == "reals" else 1.0
 
 
 def _spread(targets: FloatArray, weights: FloatArray) -> float:

@@ -21,6 +21,7 @@ from cavity.ep import joint_sites, row_sites
 from cavity.ep.driver import Change, Run, Step
 from cavity.ep.driver import run as run_backend
 from cavity.ep.options import Options
+from cavity.ep.pace import Pace, change_between, moved_between
 from cavity.ep.result import Ledger, Refusal, Result, Status
 from cavity.ep.roles import Adaptation, Fixed, Sites, Work
 from cavity.ep.row_sites import RowSites, by_row
@@ -108,7 +109,7 @@ class Blocks:
         self.targets, self.beta = rows.targets[predictor], options.temperature.beta(0)
         self.sites = sites
         self.fitting: Any = row_sites if getattr(loss, "predictors", None) is None else joint_sites
-        self.change, self.held_back, self.longer = np.inf, False, 1.0
+        self.pace, self.held_back = Pace(options.tol), False
         self.next_prior, self.next_loss = work.prior, loss
         self.after: FloatArray = np.empty(0)
 
@@ -133,27 +134,20 @@ class Blocks:
 
     def sweep(self, step: Step, ledger: Ledger) -> Change:
         """Visit every row once."""
-        first, before = step.loop == 0, self.change
-        self.held_back, farthest = False, np.zeros(self.work.mean.size)
+        first = step.loop == 0
         mean, variance = self.work.mean, self.work.variance() if first else self.after
+        self.held_back, farthest = False, np.zeros(self.work.mean.size)
         for part in self.work.parts(first):
             here = self.work.mean
-            self._visit(part, first, ledger)
+            self.visit(part, first, ledger)
             farthest = np.maximum(farthest, np.abs(self.work.mean - here))
         self.after = self.work.variance()
-        shift = np.max(np.abs(self.work.mean - mean) / np.sqrt(self.after), initial=0.0)
-        stretch = np.max(np.abs(np.log(self.after / variance)), initial=0.0)
-        self.change = float(max(shift, stretch))
-        self._set_ceiling(step.loop, before)
-        # With changes that fall by a constant rate, the sum of those to come; steps below one hide a part of them.
-        # Two changes estimate the rate; it is believed up to 0.9.
-        rate = min(self.change / before, 0.9) if before > 0.0 else 0.0
-        # Two blocks can undo each other's moves: what one of them moved the mean by is still to come, too. Blocks that
-        # were held back say more than that.
-        pending = max(self.change, float(np.max(farthest / np.sqrt(self.after), initial=0.0)))
-        remaining = pending * max(1.0, rate / (1.0 - rate)) / self.sites.average_step
+        change = change_between(mean, variance, self.work.mean, self.after)
+        pending = float(np.max(farthest / np.sqrt(self.after), initial=0.0))
+        remaining = self.pace.close(step.loop, change, pending, self.sites.average_step, self.held_back)
+        self.sites.ceiling = self.pace.ceiling
         moved = self._look_ahead(step.loop)
-        return Change(self.change, np.inf if self.held_back or moved >= 2.0 * self.options.tol else remaining)
+        return Change(change, np.inf if moved >= 2.0 * self.options.tol else remaining)
 
     def prepare(self, loop: int, ledger: Ledger) -> None:
         """Take over the prior and the noise scale that the last loop suggests."""
@@ -171,7 +165,7 @@ class Blocks:
             **self.sites.arrays(),
             **self.work.snapshot(),
             **self.adaptation.snapshot(),
-            "numbers": np.array([self.beta, self.change, self.sites.ceiling, self.longer]),
+            "numbers": np.array([self.beta, *self.pace.numbers]),
             "variances": self.after,
             **arrays_of("next_prior", self.next_prior),
             "loss_scales": np.array([float(getattr(one, "scale", 1.0)) for one in (self.loss, self.next_loss)]),
@@ -182,7 +176,8 @@ class Blocks:
         self.work.restore(state)
         self.adaptation.restore(state)
         self.sites.set_arrays(state)
-        self.beta, self.change, self.sites.ceiling, self.longer = (float(n) for n in state["numbers"])
+        self.beta, *self.pace.numbers = (float(n) for n in state["numbers"])
+        self.sites.ceiling = self.pace.ceiling
         self.after = np.array(state["variances"])
         following_prior = gaussian_of("next_prior", state)
         self.next_prior = self.prior if following_prior == self.prior else following_prior
@@ -196,11 +191,11 @@ class Blocks:
 
     def result(self, status: Status, ledger: Ledger) -> Result:
         """Give posterior and the product of all sites as values."""
-        knowledge = self.work.knowledge(self._log_scale())
+        knowledge = self.work.knowledge(self.log_scale())
         prior = self.work.prior
         return Result(knowledge.posterior(prior), knowledge, status, ledger.trace(), prior, self.loss)
 
-    def _log_scale(self) -> float:
+    def log_scale(self) -> float:
         """Scale of all sites under the posterior as it stands: one more look at every row, for the evidence."""
         total, o = 0.0, self.options
         for part in self.work.parts(False):
@@ -220,32 +215,14 @@ class Blocks:
             sums += float(weights @ self.targets[part]), float(np.sum(weights))
         return float(sums[0] / sums[1])
 
-    def _set_ceiling(self, number: int, before: float) -> None:
-        """Take smaller steps with all rows after a loop that changes more than the one before, larger ones else.
-
-        Convex costs hardly need it; of the others it decides whether they converge. Where blocks were held back, the
-        change is what they were held back to, and says nothing of the steps. After larger steps a loop may change as
-        much more as its steps are longer, and a fiftieth beyond that.
-        """
-        if number >= 5 and not self.held_back and self.change > self.options.tol:
-            factor = 0.8 if self.change > 1.02 * max(self.longer, 1.0) * before else 1.1
-            ceiling = min(max(factor * self.sites.ceiling, 0.02), 1.0)
-            self.longer, self.sites.ceiling = ceiling / self.sites.ceiling, ceiling
-
     def _look_ahead(self, number: int) -> float:
         """Ask what prior and loss of the next loop should be; the largest change of their logarithms."""
         work, rows = self.work, self.rows
-        self.next_prior = self.adaptation.prior(work.prior, work.mean, self.after, number, self.change)
+        self.next_prior = self.adaptation.prior(work.prior, work.mean, self.after, number, self.pace.change)
         self.next_loss = self.sites.next_loss(self.adaptation, self.loss, self.targets, rows.weights)
-        moved = 0.0
-        if self.next_prior is not work.prior:
-            moved = float(np.max(np.abs(np.log(self.next_prior.precision / work.prior.precision))))
-        if self.next_loss is not self.loss:
-            ratio = self.next_loss.scale / self.loss.scale  # type: ignore[attr-defined]
-            moved = max(moved, 2.0 * abs(float(np.log(ratio))))
-        return moved
+        return moved_between(work.prior, self.next_prior, self.loss, self.next_loss)
 
-    def _visit(self, part: slice, fresh: bool, ledger: Ledger) -> None:
+    def visit(self, part: slice, fresh: bool, ledger: Ledger) -> None:
         """Revise the rows of a block; halve their steps while the posterior would be improper."""
         sites = self.sites.part(part)
         sites.mean[:], sites.variance[:] = self.work.predictors(part)

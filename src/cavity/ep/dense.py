@@ -30,27 +30,97 @@ FloatArray = NDArray[np.float64]
 _KEPT_BYTES = 2**28
 
 
-class DenseWork:
-    """Working state over dense blocks of rows: one triangular factor, renewed after every block."""
+class DensePosterior:
+    """Prior, what is known beside it, and the triangular factor of their product."""
 
     information: FloatArray
     shift: FloatArray
     root: FloatArray
     mean: FloatArray
-    _spread: FloatArray
 
-    def __init__(self, rows: Rows, prior: FactorialGaussian, start: DenseKnowledge | None = None) -> None:
-        self.rows, self.prior = rows, prior
-        self.start = DenseKnowledge.nothing(prior.dim) if start is None else start
-        self.shift, self._block = self.start.shift, (slice(0), np.empty((0, rows.shape[1])))
+    def __init__(self, prior: FactorialGaussian, start: DenseKnowledge) -> None:
+        self.prior, self.start, self.shift = prior, start, start.shift
         self._inverted = np.empty(0), np.empty(0)
-        if not self._factorise(np.asfortranarray(self.start.information)):
+        if not self._factorise(np.asfortranarray(start.information)):
             raise ImproperError("prior and what is known before must make a proper posterior")
 
     def knowledge(self, log_scale: float) -> DenseKnowledge:
         """Give what the rows say, apart from the prior, added to what was known before."""
         lower = np.tril(self.information)
         return DenseKnowledge(lower + np.tril(lower, -1).T, self.shift, self.start.log_scale + log_scale)
+
+    def replace(self, information: FloatArray, shift: FloatArray) -> bool:
+        """Put other knowledge in the place of the present one; False, and nothing changed, if that is improper."""
+        before, self.shift = self.shift, shift
+        if self._factorise(information):
+            return True
+        self.shift = before
+        return False
+
+    def scale(self, factor: float) -> bool:
+        """Multiply all sites by a factor."""
+        return self.replace(factor * self.information, factor * self.shift)
+
+    def set_prior(self, prior: FactorialGaussian) -> bool:
+        """Put another prior in the place of the present one; False, and nothing changed, if that is improper."""
+        before, self.prior = self.prior, prior
+        if self._factorise(self.information):
+            return True
+        self.prior = before
+        return False
+
+    def variance(self) -> FloatArray:
+        """Posterior variances of the coefficients."""
+        inverse = self._inverse()
+        return np.asarray(np.einsum("ij,ij->j", inverse, inverse))
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        """Multiply by the posterior covariance."""
+        return np.asarray(dpotrs(self.root, right, lower=1)[0])
+
+    def snapshot(self) -> dict[str, Any]:
+        """Give the prior and what the rows say."""
+        return {**arrays_of("prior", self.prior), "information": self.information, "shift": self.shift}
+
+    def restore(self, state: State) -> None:
+        """Return to such a state."""
+        self.prior, self.shift = gaussian_of("prior", state), np.array(state["shift"])
+        self._factorise(np.asfortranarray(state["information"]))
+
+    def _inverse(self) -> FloatArray:
+        """Inverse of the root: products with it take half the time of solving, and are as exact."""
+        if self._inverted[0] is not self.root:
+            self._inverted = self.root, dtrtri(self.root, lower=1)[0]
+        return self._inverted[1]
+
+    def _factorise(self, information: FloatArray) -> bool:
+        precision = information.copy(order="F")
+        precision[np.diag_indices(self.prior.dim)] += self.prior.precision
+        root, info = dpotrf(precision, lower=1, clean=1, overwrite_a=1)
+        if info != 0 or not np.all(np.isfinite(np.diag(root))):
+            return False
+        mean, info = dpotrs(root, self.prior.shift + self.shift, lower=1)
+        if info != 0 or not np.all(np.isfinite(mean)):
+            return False
+        self.information, self.root, self.mean = information, root, mean
+        return True
+
+
+class DenseWork(DensePosterior):
+    """Working state over dense blocks of rows: one triangular factor, renewed after every block.
+
+    ``kept`` says whether the rows may be held as one array of double precision from block to block.
+    """
+
+    _spread: FloatArray
+
+    def __init__(
+        self, rows: Rows, prior: FactorialGaussian, start: DenseKnowledge | None = None, kept: bool = True
+    ) -> None:
+        self.rows, self._block = rows, (slice(0), np.empty((0, rows.shape[1])))
+        n, d = rows.shape
+        self._kept = kept and 8 * n * d <= _KEPT_BYTES and n <= rows.at_once
+        super().__init__(prior, DenseKnowledge.nothing(prior.dim) if start is None else start)
 
     def parts(self, first: bool) -> list[slice]:
         """Blocks of rows: of doubling size in the first loop, of equal size afterwards.
@@ -77,14 +147,9 @@ class DenseWork:
     def add(self, part: slice, precisions: FloatArray, shifts: FloatArray, farthest: float) -> float:
         """Add to the sites of a part of the rows and return one; or change nothing and return the share to try."""
         A = self._rows_of(part)
-        information = self.information.copy(order="F")
-        for sign in (1.0, -1.0):
-            chosen = sign * precisions > 0.0
-            if np.any(chosen):
-                scaled = A[chosen] * np.sqrt(sign * precisions[chosen])[:, None]
-                information = dsyrk(sign, scaled.T, beta=1.0, c=information, lower=1, overwrite_c=1)
+        information = self.plus_sites(part, precisions, self.information.copy(order="F"))
         before = self.information, self.shift, self.root, self.mean, self._spread
-        self.shift = self.shift + dgemv(1.0, A.T, shifts)
+        self.shift = self.shift + self.sum_of_shifts(part, shifts)
         share = 0.5
         if np.all(np.isfinite(self.shift)) and self._factorise(information):
             moves = dgemv(1.0, A.T, self.mean - before[3], trans=1)
@@ -93,68 +158,34 @@ class DenseWork:
             self.information, self.shift, self.root, self.mean, self._spread = before
         return share
 
-    def scale(self, factor: float) -> bool:
-        """Multiply all sites by a factor."""
-        shift, self.shift = self.shift, factor * self.shift
-        if self._factorise(factor * self.information):
-            return True
-        self.shift = shift
-        return False
+    def plus_sites(self, part: slice, precisions: FloatArray, information: FloatArray) -> FloatArray:
+        """Add precisions of sites of a part of the rows to a matrix, of which the lower triangle counts, in place."""
+        A = self._rows_of(part)
+        for sign in (1.0, -1.0):
+            chosen = sign * precisions > 0.0
+            if np.any(chosen):
+                scaled = A[chosen] * np.sqrt(sign * precisions[chosen])[:, None]
+                information = dsyrk(sign, scaled.T, beta=1.0, c=information, lower=1, overwrite_c=1)
+        return information
 
-    def set_prior(self, prior: FactorialGaussian) -> bool:
-        """Put another prior in the place of the present one; False, and nothing changed, if that is improper."""
-        before, self.prior = self.prior, prior
-        if self._factorise(self.information):
-            return True
-        self.prior = before
-        return False
-
-    def variance(self) -> FloatArray:
-        """Posterior variances of the coefficients."""
-        inverse = self._inverse()
-        return np.asarray(np.einsum("ij,ij->j", inverse, inverse))
-
-    def snapshot(self) -> dict[str, Any]:
-        """Give the prior and what the rows say."""
-        return {**arrays_of("prior", self.prior), "information": self.information, "shift": self.shift}
-
-    def restore(self, state: State) -> None:
-        """Return to such a state."""
-        self.prior, self.shift = gaussian_of("prior", state), np.array(state["shift"])
-        self._factorise(np.asfortranarray(state["information"]))
+    def sum_of_shifts(self, part: slice, shifts: FloatArray) -> FloatArray:
+        """Sum up shifts of sites of a part of the rows."""
+        return np.asarray(dgemv(1.0, self._rows_of(part).T, shifts))
 
     def _spreads(self, part: slice) -> FloatArray:
         """Give the standard deviations of the predictors of a part, under the posterior as it stands."""
         self.predictors(part)
         return self._spread
 
-    def _inverse(self) -> FloatArray:
-        """Inverse of the root: products with it take half the time of solving, and are as exact."""
-        if self._inverted[0] is not self.root:
-            self._inverted = self.root, dtrtri(self.root, lower=1)[0]
-        return self._inverted[1]
-
     def _rows_of(self, part: slice) -> FloatArray:
-        n, d = self.rows.shape
-        if 8 * n * d <= _KEPT_BYTES and n <= self.rows.at_once:
+        n = self.rows.shape[0]
+        if self._kept:
             if self._block[1].shape[0] != n:
                 self._block = slice(0, n), self.rows.block(slice(0, n))
             return self._block[1][part]
         if self._block[0] != part:
             self._block = part, self.rows.block(part)
         return self._block[1]
-
-    def _factorise(self, information: FloatArray) -> bool:
-        precision = information.copy(order="F")
-        precision[np.diag_indices(self.prior.dim)] += self.prior.precision
-        root, info = dpotrf(precision, lower=1, clean=1, overwrite_a=1)
-        if info != 0 or not np.all(np.isfinite(np.diag(root))):
-            return False
-        mean, info = dpotrs(root, self.prior.shift + self.shift, lower=1)
-        if info != 0 or not np.all(np.isfinite(mean)):
-            return False
-        self.information, self.root, self.mean = information, root, mean
-        return True
 
 
 def share_within(farthest: float, moves: FloatArray, before: FloatArray, after: Callable[[], FloatArray]) -> float:

@@ -25,10 +25,12 @@ _AT_ONCE = 1 << 22
 class JointWork(DenseWork):
     """Working state over dense blocks of rows, of several predictors."""
 
-    def __init__(self, rows: Rows, prior: FactorialGaussian, start: DenseKnowledge | None = None) -> None:
+    def __init__(
+        self, rows: Rows, prior: FactorialGaussian, start: DenseKnowledge | None = None, kept: bool = True
+    ) -> None:
         self.count = prior.dim // rows.shape[1]
         self._covariance = np.empty(0), np.empty((0, 0))
-        super().__init__(rows, prior, start)
+        super().__init__(rows, prior, start, kept)
 
     def parts(self, first: bool) -> list[slice]:
         """Blocks of rows, at least as many as there are coefficients (`DenseWork.parts`)."""
@@ -55,16 +57,10 @@ class JointWork(DenseWork):
 
     def add(self, part: slice, precisions: FloatArray, shifts: FloatArray, farthest: float) -> float:
         """Add to the sites of a part of the rows and return one; or change nothing and return the share to try."""
-        A, k = self._rows_of(part), self.count
-        n, d = A.shape
-        information = self.information.copy(order="F")
-        for piece in _pieces(n, self.prior.dim):
-            rows = A[piece]
-            for i in range(k):
-                weighted = (precisions[piece, i:, i, None] * rows[:, None, :]).reshape(len(rows), -1)
-                information[i * d :, i * d : (i + 1) * d] += dgemm(1.0, weighted.T, rows.T, trans_b=1)
+        A = self._rows_of(part)
+        information = self.plus_sites(part, precisions, self.information.copy(order="F"))
         before = self.information, self.shift, self.root, self.mean, self._spread
-        self.shift = self.shift + dgemm(1.0, A.T, np.asfortranarray(shifts)).ravel(order="F")
+        self.shift = self.shift + self.sum_of_shifts(part, shifts)
         share = 0.5
         if np.all(np.isfinite(self.shift)) and self._factorise(information):
             moves = self._means(A, self.mean - before[3])
@@ -72,6 +68,21 @@ class JointWork(DenseWork):
         if share < 1.0:
             self.information, self.shift, self.root, self.mean, self._spread = before
         return share
+
+    def plus_sites(self, part: slice, precisions: FloatArray, information: FloatArray) -> FloatArray:
+        """Add precisions of sites of a part of the rows to a matrix, of which the lower triangle counts, in place."""
+        A, k = self._rows_of(part), self.count
+        n, d = A.shape
+        for piece in _pieces(n, self.prior.dim):
+            rows = A[piece]
+            for i in range(k):
+                weighted = (precisions[piece, i:, i, None] * rows[:, None, :]).reshape(len(rows), -1)
+                information[i * d :, i * d : (i + 1) * d] += dgemm(1.0, weighted.T, rows.T, trans_b=1)
+        return information
+
+    def sum_of_shifts(self, part: slice, shifts: FloatArray) -> FloatArray:
+        """Sum up shifts of sites of a part of the rows."""
+        return np.asarray(dgemm(1.0, self._rows_of(part).T, np.asfortranarray(shifts)).ravel(order="F"))
 
     def variance(self) -> FloatArray:
         """Posterior variances of the coefficients."""

@@ -104,6 +104,30 @@ class Rows:
                 digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
         return digest.hexdigest()
 
+    def keys(self) -> _Keys:
+        """Hash every row with its targets and its offset to 128 bits, ``(rows, 2)``, by content alone.
+
+        Equal rows have equal keys, wherever they are and however they are stored; others do not, but for a chance below
+        n² / 2^129.
+        """
+        known = self.targets if self.offset is None else np.concatenate([self.targets, self.offset[None]])
+        keys = np.empty((self.order.size, 2), dtype=np.uint64)
+        for k, salt in enumerate((0, 1 << 40)):
+            rows = _keys_of(self.X, _bits, salt)[self.order]
+            places = _mixed(np.arange(1, len(known) + 1, dtype=np.uint64) + np.uint64(salt + (1 << 20)))
+            rows += np.sum(_mixed(_bits(known, 1.0) + places[:, None]), axis=0, dtype=np.uint64)
+            keys[:, k] = _mixed(rows)
+        return keys
+
+    def weighted(self, places: NDArray[np.intp], weights: FloatArray) -> Rows:
+        """Give the rows in these places other weights, and leave out those of weight zero."""
+        new = self.weights.copy()
+        new[places] = weights
+        kept = new > 0.0
+        offset = None if self.offset is None else self.offset[kept]
+        targets = np.ascontiguousarray(self.targets[:, kept])
+        return replace(self, order=self.order[kept], targets=targets, weights=new[kept], offset=offset)
+
     def block(self, part: slice) -> FloatArray:
         """Rows of a part as a C-ordered array of double precision."""
         return dense_rows(self.X, self.intercept, self.order[part])
@@ -138,11 +162,11 @@ def _mixed(keys: Any) -> _Keys:
     return k
 
 
-def _keys_of(X: Any, bits_of: Callable[[Any, float], _Keys]) -> _Keys:
+def _keys_of(X: Any, bits_of: Callable[[Any, float], _Keys], salt: int = 0) -> _Keys:
     """Hash every row: a sum over its entries that are not zero, so that dense and CSR rows agree."""
     entries = X.data if sparse.issparse(X) else X
     largest = max(float(np.max(entries, initial=0.0)), -float(np.min(entries, initial=0.0))) or 1.0
-    columns = _mixed(np.arange(1, X.shape[1] + 1, dtype=np.uint64))
+    columns = _mixed(np.arange(1 + salt, X.shape[1] + 1 + salt, dtype=np.uint64))
     keys = np.zeros(X.shape[0], dtype=np.uint64)
     if sparse.issparse(X):
         bits = bits_of(X.data, largest)

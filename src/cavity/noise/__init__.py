@@ -76,6 +76,30 @@ def estimate_scale(
     return max(float(floor), _scale_of(loss) * found / float(noise.scale))
 
 
+def scale_terms(
+    loss: Loss,
+    targets: ArrayLike,
+    means: ArrayLike,
+    variances: ArrayLike,
+    weights: ArrayLike | None = None,
+    *,
+    beta: float = 1.0,
+) -> FloatArray:
+    """Give what rows add to the sums from which `scale_of_terms` finds the scale that `estimate_scale` finds at once.
+
+    For rows that are in several places. Where the equation for the scale has no closed form, it is summed up at scales
+    near that of the loss: there the root is exact, and farther away it is found in a few rounds.
+    """
+    found: FloatArray = _noise_of(loss, beta).terms(*_rows(targets, means, variances, weights))
+    return found
+
+
+def scale_of_terms(loss: Loss, terms: FloatArray, *, beta: float = 1.0) -> float:
+    """Find the likeliest scale from the sums over all rows."""
+    noise = _noise_of(loss, beta)
+    return _scale_of(loss) * float(noise.scale_of_terms(terms)) / float(noise.scale)
+
+
 def scale_sums(
     loss: Loss, targets: ArrayLike, means: ArrayLike, variances: ArrayLike, weights: ArrayLike | None = None
 ) -> tuple[float, float]:

@@ -17,6 +17,10 @@ from scipy.special import erf, erfcx, ndtr, ndtri, owens_t
 
 FloatArray = NDArray[np.float64]
 
+# Where rows come in parts, an equation for the scale is summed up at the present scale times the exponentials of these:
+# close together near zero, where the root is once the scale has converged, and up to a factor of ten.
+_NEAR = np.array([0.003, 0.03, 0.3, 1.2, 2.303])
+NEAR_SCALES = np.concatenate([-_NEAR[::-1], [0.0], _NEAR])
 # A latent variable is never narrower than this share of the noise; what that adds is rounding.
 _NARROWEST = 1e-8
 
@@ -34,6 +38,14 @@ class OfReals:
         """Numerator and denominator of these rows, whose sums over all rows make a ratio that says the scale."""
         rows = float(y.size if weights is None else np.sum(weights))
         return rows * self.likeliest_scale(y, m, std, weights), rows
+
+    def terms(self, y: FloatArray, m: FloatArray, std: FloatArray, weights: FloatArray | None) -> FloatArray:
+        """Sum up over these rows what, added up over all, gives the likeliest scale by `scale_of_terms`."""
+        return np.array(self.sums(y, m, std, weights))
+
+    def scale_of_terms(self, terms: FloatArray) -> float:
+        """Likeliest scale of all rows."""
+        return self.scale_of(float(terms[0]) / float(terms[1]))
 
     def sums_of_scale(self, rows: float, center: float) -> tuple[float, float]:
         """Give the sums of rows with this scale, of which the average target is known."""
@@ -144,6 +156,16 @@ class GaussianWithTails(OfReals):
         # |r| min(|r|, c) lies between c |r| - c^2 / 4 and r^2, which bounds the root from below and above.
         return spread * float(brentq(surplus, 0.999 * k * size / (1.0 + 0.25 * k * k), 1.001, xtol=1e-14))
 
+    def terms(self, y: FloatArray, m: FloatArray, std: FloatArray, weights: FloatArray | None) -> FloatArray:
+        """Sum up the equation for the scale, at scales near this one."""
+        w = np.ones(y.shape) if weights is None else weights
+        r, t = (y - m) / self.scale, std / self.scale
+        curbed = [float(w @ _mean_curbed(r, t, self.threshold * s)) / (s * s) for s in np.exp(NEAR_SCALES)]
+        return np.sum(w) - np.array(curbed)
+
+    def scale_of_terms(self, terms: FloatArray) -> float:
+        return self.scale * near_root(terms)
+
     def log_normalizer(self, targets: FloatArray) -> FloatArray:
         k = self.threshold
         constant = np.sqrt(2.0 * np.pi) * float(erf(k / np.sqrt(2.0))) + 2.0 * np.exp(-0.5 * k * k) / k
@@ -178,6 +200,15 @@ class GaussianWithTails(OfReals):
         near = owens_t(k, (w - rho * k) / (k * rest)) + owens_t(k, (w + rho * k) / (k * rest))
         value = 0.5 * erf(k / np.sqrt(2.0)) + 0.5 * np.sign(w) - near - owens_t(w, up / w) - owens_t(w, down / w)
         return value, _density(w) / whole * (ndtr(up) - ndtr(-down))
+
+
+def near_root(values: FloatArray) -> float:
+    """Factor of the scale at which values at `NEAR_SCALES`, negative below a root and positive above, are zero."""
+    above = int(np.argmax(values > 0.0)) if np.any(values > 0.0) else values.size
+    if above in (0, values.size):
+        return float(np.exp(NEAR_SCALES[min(above, values.size - 1)]))
+    low, high = values[above - 1], values[above]
+    return float(np.exp(np.interp(0.0, [low, high], NEAR_SCALES[above - 1 : above + 1])))
 
 
 def _mean_above(mean: FloatArray, std: FloatArray) -> FloatArray:

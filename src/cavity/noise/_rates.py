@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import betainc, betaln, digamma, gammainc, gammaincc, gammaln, ndtr, ndtri, polygamma
 
-from cavity.noise._kinds import invert, tilted
+from cavity.noise._kinds import NEAR_SCALES, invert, near_root, tilted
 from cavity.quadrature import hermite
 
 FloatArray = NDArray[np.float64]
@@ -69,11 +69,7 @@ class DispersedCounts:
         means, nodes = _means(m, std)
 
         def slope(log_scale: float) -> float:
-            r = float(np.exp(-2.0 * log_scale))
-            t = (y[:, None] - means) / (r + means)
-            log = np.where(t > -0.5, np.log1p(np.maximum(t, -0.5)), np.log((y[:, None] + r) / (r + means)))
-            each = (log - t) @ nodes + _digamma_excess(y, r)
-            return r * r * float(np.average(each, weights=weights))
+            return float(np.average(_slopes(y, means, nodes, log_scale), weights=weights))
 
         low, high = np.log(_LEAST_SCALE), np.log(_LARGEST_SCALE)
         if not slope(low) < 0.0:
@@ -81,6 +77,14 @@ class DispersedCounts:
         if not slope(high) > 0.0:
             return _LARGEST_SCALE
         return float(np.exp(brentq(slope, low, high, xtol=1e-8)))
+
+    def terms(self, y: FloatArray, m: FloatArray, std: FloatArray, weights: FloatArray | None) -> FloatArray:
+        """Sum up that slope, at scales near this one."""
+        w, (means, nodes) = np.ones(y.shape) if weights is None else weights, _means(m, std)
+        return np.array([w @ _slopes(y, means, nodes, np.log(self.scale) + near) for near in NEAR_SCALES])
+
+    def scale_of_terms(self, terms: FloatArray) -> float:
+        return float(np.clip(self.scale * near_root(terms), _LEAST_SCALE, _LARGEST_SCALE))
 
     def sums(self, y: FloatArray, m: FloatArray, std: FloatArray, weights: FloatArray | None) -> tuple[float, float]:
         r"""Sum up :math:`((y - \mu)^2 - \mu) / (1 + \alpha\mu)^2` and :math:`\mu^2 / (1 + \alpha\mu)^2`.
@@ -167,6 +171,12 @@ class GammaAround:
         """Sum of `_gamma_excess`, and rows."""
         w = np.ones(y.shape) if weights is None else weights
         return float(w @ _gamma_excess(y, m, std)), float(np.sum(w))
+
+    def terms(self, y: FloatArray, m: FloatArray, std: FloatArray, weights: FloatArray | None) -> FloatArray:
+        return np.array(self.sums(y, m, std, weights))
+
+    def scale_of_terms(self, terms: FloatArray) -> float:
+        return self.scale_of(float(terms[0] / terms[1]))
 
     def sums_of_scale(self, rows: float, center: float) -> tuple[float, float]:
         return rows * _log_less_digamma(self._shape), rows
@@ -255,6 +265,14 @@ def _log_moments() -> tuple[FloatArray, FloatArray]:
 def _log_less_digamma(k: float) -> float:
     r""":math:`\log k - \psi(k)`, by its series where both are nearly the same."""
     return float(0.5 / k + (1.0 - 0.1 / k**2) / (12.0 * k**2)) if k > 1e3 else float(np.log(k) - digamma(k))
+
+
+def _slopes(y: FloatArray, means: FloatArray, nodes: FloatArray, log_scale: float) -> FloatArray:
+    """Slope of every row's expected log likelihood of dispersed counts, times r²."""
+    r = float(np.exp(-2.0 * log_scale))
+    t = (y[:, None] - means) / (r + means)
+    log = np.where(t > -0.5, np.log1p(np.maximum(t, -0.5)), np.log((y[:, None] + r) / (r + means)))
+    return np.asarray(r * r * ((log - t) @ nodes + _digamma_excess(y, r)))
 
 
 def _digamma_excess(y: FloatArray, r: float) -> FloatArray:

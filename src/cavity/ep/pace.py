@@ -1,0 +1,84 @@
+"""How far a loop moved the posterior, how far later loops will, and how large the steps of rows may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.gaussians.factorial import FactorialGaussian
+
+FloatArray = NDArray[np.float64]
+
+# Largest rate at which changes are believed to fall from loop to loop.
+_LARGEST_RATE = 0.9
+
+
+def change_between(mean: FloatArray, variance: FloatArray, new_mean: FloatArray, new_variance: FloatArray) -> float:
+    """Largest move of a mean in standard deviations, or of the logarithm of a variance."""
+    shift = np.max(np.abs(new_mean - mean) / np.sqrt(new_variance), initial=0.0)
+    stretch = np.max(np.abs(np.log(new_variance / variance)), initial=0.0)
+    return float(max(shift, stretch))
+
+
+def moved_between(prior: FactorialGaussian, next_prior: FactorialGaussian, loss: Any, next_loss: Any) -> float:
+    """Largest change of the logarithm of a prior variance, or of the square of the noise scale."""
+    moved = 0.0
+    if next_prior is not prior:
+        moved = float(np.max(np.abs(np.log(next_prior.precision / prior.precision))))
+    if next_loss is not loss:
+        moved = max(moved, 2.0 * abs(float(np.log(next_loss.scale / loss.scale))))
+    return moved
+
+
+class Pace:
+    """What is remembered from loop to loop about changes and steps.
+
+    ``change`` is that of the last loop, ``ceiling`` the largest step of any row, ``longer`` its last growth.
+    ``cautious`` takes the larger of the last two rates at which changes fell.
+    """
+
+    def __init__(self, tol: float, cautious: bool = False) -> None:
+        self.tol, self.change, self.ceiling, self.longer = tol, np.inf, 1.0, 1.0
+        self._cautious, self._rate = cautious, 0.0
+
+    @property
+    def numbers(self) -> list[float]:
+        """All of it, for a snapshot."""
+        return [self.change, self.ceiling, self.longer]
+
+    @numbers.setter
+    def numbers(self, numbers: Iterable[float]) -> None:
+        self.change, self.ceiling, self.longer = numbers
+        self._rate = _LARGEST_RATE
+
+    def close(self, number: int, change: float, pending: float, average_step: float, held_back: bool) -> float:
+        """End a loop that changed the posterior by so much; estimate what all later loops will change.
+
+        ``pending`` is the most that a single block moved a mean by, in standard deviations: two blocks can undo each
+        other's moves, and what one of them moved is still to come, too. Blocks that were held back say more than that.
+        """
+        before, self.change = self.change, change
+        self._set_ceiling(number, before, held_back)
+        if held_back:
+            return np.inf
+        # With changes that fall by a constant rate, the sum of those to come; steps below one hide a part of them.
+        # Two changes estimate the rate.
+        rate = min(change / before, _LARGEST_RATE) if before > 0.0 else 0.0
+        if self._cautious:
+            rate, self._rate = max(rate, self._rate), rate
+        return max(change, pending) * max(1.0, rate / (1.0 - rate)) / average_step
+
+    def _set_ceiling(self, number: int, before: float, held_back: bool) -> None:
+        """Take smaller steps with all rows after a loop that changes more than the one before, larger ones else.
+
+        Convex costs hardly need it; of the others it decides whether they converge. Where blocks were held back, the
+        change is what they were held back to, and says nothing of the steps. After larger steps a loop may change as
+        much more as its steps are longer, and a fiftieth beyond that.
+        """
+        if number >= 5 and not held_back and self.change > self.tol:
+            factor = 0.8 if self.change > 1.02 * max(self.longer, 1.0) * before else 1.1
+            ceiling = min(max(factor * self.ceiling, 0.02), 1.0)
+            self.longer, self.ceiling = ceiling / self.ceiling, ceiling

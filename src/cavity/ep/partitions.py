@@ -1,0 +1,310 @@
+"""EP over partitions of the rows that do not see each other: a backend of the driver.
+
+In a round every partition sweeps its own blocks against its own copy of the posterior (`cavity.ep.partition`); the sums
+of their new sites make the next posterior. In the first round partitions come in waves, as the blocks of
+`cavity.ep.blocks`: a wave has no more partitions than all before it, and starts from what is known by then. Where the
+partitions are, in this process or on a cluster, is the business of `Partitions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.ep.adaptation import Adaptive, unit_of
+from cavity.ep.dense import DensePosterior, doubling_parts
+from cavity.ep.driver import Change, Run, Step
+from cavity.ep.driver import run as run_backend
+from cavity.ep.knowledge import DenseKnowledge
+from cavity.ep.options import Options
+from cavity.ep.pace import Pace, change_between, moved_between
+from cavity.ep.partition import Message, PartSites, Sums, log_scale, packed, sweep, unpacked
+from cavity.ep.result import Ledger, Refusal, Result, Status
+from cavity.ep.snapshots import State, arrays_of, gaussian_of
+from cavity.factors.arranged import Rows
+from cavity.gaussians.factorial import FactorialGaussian
+from cavity.losses import Loss
+from cavity.noise import site_factor, with_scale
+
+FloatArray = NDArray[np.float64]
+
+
+class Partitions(Protocol):
+    """Partitions of the rows, with their sites."""
+
+    @property
+    def count(self) -> int:
+        """Number of partitions."""
+
+    def sweep(self, message: Message, chosen: Sequence[int]) -> Sums:
+        """Let these partitions visit their rows; the sums of their proposed sites."""
+
+    def accept(self, chosen: Sequence[int], share: float, from_before: bool) -> None:
+        """Accept a share of what these proposed last, from the sites before, or from none."""
+
+    def forget(self) -> None:
+        """Drop all sites: the next sweep derives them from the posterior."""
+
+    def log_scale(self, message: Message) -> float:
+        """Sum up the logarithms of the scales of all sites."""
+
+
+class InProcess:
+    """Partitions in this process, one after the other: the reference."""
+
+    def __init__(self, rows: Sequence[Rows]) -> None:
+        self.rows = rows
+        self.sites: list[PartSites | None] = [None] * len(rows)
+        self._before = list(self.sites)
+        self._shares = [1.0] * len(rows)
+
+    @property
+    def count(self) -> int:
+        """Number of partitions."""
+        return len(self.rows)
+
+    def sweep(self, message: Message, chosen: Sequence[int]) -> Sums:
+        """Visit the rows of these partitions."""
+        total: Sums | None = None
+        for k in chosen:
+            new, sums = sweep(self.rows[k], self.sites[k], message, self._shares[k], self._before[k])
+            self._before[k], self.sites[k] = self.sites[k], new
+            total = sums if total is None else total.plus(sums)
+        assert total is not None
+        return total
+
+    def accept(self, chosen: Sequence[int], share: float, from_before: bool) -> None:
+        """Remember the share for the next sweep."""
+        for k in chosen:
+            self._shares[k] = share
+            if share == 1.0 or not from_before:
+                self._before[k] = None
+
+    def forget(self) -> None:
+        """Drop all sites."""
+        self.sites = [None] * self.count
+
+    def log_scale(self, message: Message) -> float:
+        """Sum up the scales of all sites."""
+        parts = zip(self.rows, self.sites, self._shares, self._before, strict=True)
+        return sum(log_scale(rows, sites, message, share, before) for rows, sites, share, before in parts)
+
+
+class TargetSums(NamedTuple):
+    """Of the targets of all rows: weighted mean, and standard deviation."""
+
+    mean: float = 0.0
+    spread: float = 1.0
+
+
+def run(
+    loss: Loss,
+    prior: FactorialGaussian,
+    partitions: Partitions,
+    options: Options,
+    *,
+    predictor: int = 0,
+    adaptation: Adaptive | None = None,
+    targets: TargetSums | None = None,
+    after_loop: Callable[[Run], object] | None = None,
+    state: State | None = None,
+) -> Result:
+    """Revise the sites of all partitions until the posterior has converged.
+
+    Parameters
+    ----------
+    loss, prior
+        Loss of every row, and prior of all coefficients.
+    partitions
+        The rows.
+    options
+        When to stop.
+    predictor
+        Which row of the targets is meant.
+    adaptation
+        What is revised after every round beside the sites.
+    targets
+        Mean and standard deviation of the targets.
+    after_loop
+        Called after every round.
+    state
+        Where to continue from: `Result.state` of a run with the same rows, in whatever partitions. Sites are derived
+        from its posterior.
+    """
+    backend = Partitioned(
+        loss, prior, partitions, options, predictor, adaptation or Adaptive(), targets or TargetSums()
+    )
+    return run_backend(backend, options, after_loop=after_loop, state=state)
+
+
+class Partitioned:
+    """The posterior of all partitions."""
+
+    def __init__(
+        self,
+        loss: Loss,
+        prior: FactorialGaussian,
+        partitions: Partitions,
+        options: Options,
+        predictor: int,
+        adaptation: Adaptive,
+        targets: TargetSums,
+    ) -> None:
+        self.loss, self.partitions, self.options, self.predictor = loss, partitions, options, predictor
+        self.adaptation, self.targets = adaptation, targets
+        self.posterior = DensePosterior(prior, DenseKnowledge.nothing(prior.dim))
+        self.pace, self.beta, self.factor = (
+            Pace(options.tol, cautious=partitions.count > 1),
+            options.temperature.beta(0),
+            1.0,
+        )
+        self.next_prior, self.next_loss = prior, loss
+        self.after: FloatArray = np.empty(0)
+
+    @property
+    def prior(self) -> FactorialGaussian:
+        """The prior, which may change from round to round."""
+        return self.posterior.prior
+
+    @property
+    def mean(self) -> FloatArray:
+        """Posterior mean."""
+        return self.posterior.mean
+
+    def begin_loop(self, loop: int, beta: float, ledger: Ledger) -> None:
+        """Multiply the sites by the ratio of temperatures, at the next message."""
+        if beta != self.beta:
+            self._scale_sites(beta / self.beta, ledger)
+            self.beta = beta
+
+    def sweep(self, step: Step, ledger: Ledger) -> Change:
+        """Let all partitions visit their rows once."""
+        first, posterior = step.loop == 0, self.posterior
+        mean, variance = posterior.mean, posterior.variance() if first else self.after
+        every = range(self.partitions.count)
+        waves = [every[wave] for wave in doubling_parts(len(every), 1)] if first else [every]
+        total, whole = None, True
+        for chosen in waves:
+            sums = self.partitions.sweep(self._message(first), chosen)
+            whole &= self._take(sums, chosen, first, ledger)
+            total = sums if total is None else total.plus(sums)
+        assert total is not None
+        self.factor = 1.0
+        self._note(total, ledger)
+        self.after = posterior.variance()
+        change = change_between(mean, variance, posterior.mean, self.after)
+        # What rows would move the mean by if none was damped: rows of a rare level can have short steps for long.
+        undamped = np.abs(posterior.solve(total.residual))
+        pending = float(np.max(np.maximum(total.farthest, undamped) / np.sqrt(self.after), initial=0.0))
+        average_step = total.steps / total.rows if total.rows else 1.0
+        unfinished = bool(total.held_back or total.rederived) or not whole
+        remaining = self.pace.close(step.loop, change, pending, average_step, unfinished)
+        moved = self._look_ahead(step.loop, total.terms)
+        return Change(change, np.inf if moved >= 2.0 * self.options.tol else remaining)
+
+    def prepare(self, loop: int, ledger: Ledger) -> None:
+        """Take over the prior and the noise scale that the last round suggests."""
+        if self.next_loss is not self.loss:
+            new: Any = self.next_loss
+            if self._scale_sites(site_factor(self.loss, new.scale, self.targets.mean), None):
+                self.loss = self.next_loss
+        if self.next_prior is not self.prior and not self.posterior.set_prior(self.next_prior):
+            ledger.refuse(-1, Refusal.RESCALING)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Give the posterior and what adapts with it; sites stay where they are."""
+        return {
+            **self.posterior.snapshot(),
+            **self.adaptation.snapshot(),
+            "numbers": np.array([self.beta, *self.pace.numbers]),
+            "variances": self.after,
+            **arrays_of("next_prior", self.next_prior),
+            "loss_scales": np.array([float(getattr(one, "scale", 1.0)) for one in (self.loss, self.next_loss)]),
+        }
+
+    def restore(self, state: State) -> None:
+        """Return to such a state; sites follow from the posterior."""
+        self.posterior.restore(state)
+        self.adaptation.restore(state)
+        self.beta, *self.pace.numbers = (float(n) for n in state["numbers"])
+        self.after, self.factor = np.array(state["variances"]), 1.0
+        following_prior = gaussian_of("next_prior", state)
+        self.next_prior = self.prior if following_prior == self.prior else following_prior
+        now, following = (float(scale) for scale in state["loss_scales"])
+        if now != getattr(self.loss, "scale", 1.0):
+            self.loss = with_scale(self.loss, now)
+        self.next_loss = self.loss if following == now else with_scale(self.loss, following)
+        self.partitions.forget()
+
+    def finish(self, ledger: Ledger) -> None:
+        """Nothing to do: the posterior is factorised after every round."""
+
+    def result(self, status: Status, ledger: Ledger) -> Result:
+        """Give posterior and the product of all sites as values."""
+        knowledge = self.posterior.knowledge(self.partitions.log_scale(self._message(False)))
+        return Result(knowledge.posterior(self.prior), knowledge, status, ledger.trace(), self.prior, self.loss)
+
+    def _message(self, first: bool) -> Message:
+        return Message(
+            self.loss,
+            self.prior,
+            packed(self.posterior.information),
+            self.posterior.shift,
+            self.beta,
+            self.options.power,
+            self.pace.ceiling,
+            self.factor,
+            first,
+            self.predictor,
+            self.adaptation.scale,
+        )
+
+    def _take(self, sums: Sums, chosen: Sequence[int], first: bool, ledger: Ledger) -> bool:
+        """Make the proposed sites the posterior, or as much of them as leaves it proper; whether that was all.
+
+        Where the sites of a partition were lost, what it had said before is not known any more, and all sites are
+        shortened towards nothing.
+        """
+        posterior, dim = self.posterior, self.prior.dim
+        new, shift = unpacked(sums.information, dim), sums.shift
+        old, old_shift, kept = posterior.information, posterior.shift, 1.0
+        share, from_before = 1.0, not sums.rederived
+        for _ in range(60):
+            kept = 1.0 if first else (1.0 - share) * from_before
+            if posterior.replace(share * new + kept * old, share * shift + kept * old_shift):
+                break
+            share *= 0.5
+            ledger.damp(-1)
+        else:
+            ledger.refuse(-1, Refusal.IMPROPER_POSTERIOR)
+        self.partitions.accept(chosen, share, from_before and not first)
+        return share == 1.0
+
+    def _scale_sites(self, factor: float, ledger: Ledger | None) -> bool:
+        """Multiply all sites by a factor, if that leaves the posterior proper."""
+        if self.posterior.scale(factor):
+            self.factor *= factor
+            return True
+        if ledger is not None:
+            ledger.refuse(-1, Refusal.RESCALING)
+        return False
+
+    def _look_ahead(self, number: int, terms: FloatArray) -> float:
+        """Ask what prior and loss of the next round should be; the largest change of their logarithms."""
+        prior, unit = self.prior, unit_of(self.loss, self.targets.spread)
+        self.next_prior = self.adaptation.prior(prior, self.mean, self.after, number, self.pace.change)
+        self.next_loss = self.adaptation.loss_of_terms(self.loss, terms, unit)
+        return moved_between(prior, self.next_prior, self.loss, self.next_loss)
+
+    def _note(self, sums: Sums, ledger: Ledger) -> None:
+        ledger.updates += sums.updates
+        if sums.dampings:
+            ledger.damp(-1, sums.dampings)
+        for why, count in sums.refusals.items():
+            ledger.refuse(-1, why, count)
+
+
+__all__ = ["InProcess", "Partitioned", "Partitions", "TargetSums", "run"]
