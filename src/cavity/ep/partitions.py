@@ -8,15 +8,16 @@ partitions are, in this process or on a cluster, is the business of `Partitions`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity.ep.adaptation import Adaptive, unit_of
+from cavity.ep.blocks import Course
 from cavity.ep.dense import DensePosterior, doubling_parts
-from cavity.ep.driver import Change, Run, Step
+from cavity.ep.driver import Change, Step
 from cavity.ep.driver import run as run_backend
 from cavity.ep.knowledge import DenseKnowledge
 from cavity.ep.options import Options
@@ -109,8 +110,7 @@ def run(
     predictor: int = 0,
     adaptation: Adaptive | None = None,
     targets: TargetSums | None = None,
-    after_loop: Callable[[Run], object] | None = None,
-    state: State | None = None,
+    course: Course | None = None,
 ) -> Result:
     """Revise the sites of all partitions until the posterior has converged.
 
@@ -128,16 +128,15 @@ def run(
         What is revised after every round beside the sites.
     targets
         Mean and standard deviation of the targets.
-    after_loop
-        Called after every round.
-    state
-        Where to continue from: `Result.state` of a run with the same rows, in whatever partitions. Sites are derived
-        from its posterior.
+    course
+        What is called after every round, and where to continue from: `Result.state` of a run with the same rows, in
+        whatever partitions. Sites are derived from its posterior.
     """
     backend = Partitioned(
         loss, prior, partitions, options, predictor, adaptation or Adaptive(), targets or TargetSums()
     )
-    return run_backend(backend, options, after_loop=after_loop, state=state)
+    going = course or Course()
+    return run_backend(backend, options, after_loop=going.after_loop, state=going.state)
 
 
 class Partitioned:

@@ -1,0 +1,134 @@
+"""What users call: a fit over partitions, and predictions of every partition."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.base import is_dask_collection
+from distributed import Client
+from sklearn.utils.validation import check_is_fitted
+
+from cavity._checks import shown
+from cavity.dask._collections import blocks_of
+from cavity.dask._executors import executor_for
+from cavity.dask._source import DaskSource
+from cavity.estimators import EPClassifier, EPRegressor
+
+Model = TypeVar("Model", EPClassifier, EPRegressor)
+
+
+def fit(
+    estimator: Model,
+    X: Any,
+    y: Any = None,
+    *,
+    client: Client | None = None,
+    sample_weight: Any = None,
+    offset: Any = None,
+    join: bool = True,
+) -> Model:
+    """Fit an estimator to rows in partitions: the posterior that `estimator.fit` finds for the same rows in memory.
+
+    Parameters
+    ----------
+    estimator
+        `cavity.EPClassifier` or `cavity.EPRegressor`; it is fitted in place.
+    X
+        Rows: a Dask array split by rows, whose chunks are arrays or CSR; a Dask DataFrame, whose columns of strings or
+        categories are random effects; or a list of blocks, lazy (`dask.delayed`, futures) or not. Without ``y``, blocks
+        are pairs of rows and targets.
+    y
+        Labels or targets, with the partitions of ``X``.
+    client
+        Client of the cluster. By default the one that is in use, and without any, Dask's threads in this process.
+    sample_weight, offset
+        As of the estimator, with the partitions of ``X``.
+    join
+        Whether to join small neighbouring partitions, so that a task takes about 0.1 s or more.
+
+    Returns
+    -------
+    Model
+        The fitted estimator, which needs neither Dask nor the cluster any more. Its loops are rounds over all
+        partitions.
+
+    Raises
+    ------
+    ValueError
+        If rows are not fit for it; partitions are counted from zero.
+    RuntimeError
+        If a partition fails three times, or the cluster is gone. A worker that is lost is no reason: its partitions are
+        computed again elsewhere.
+
+    Examples
+    --------
+    >>> import dask.array as da, numpy as np, cavity
+    >>> X = da.from_array(np.random.default_rng(0).normal(size=(400, 3)), chunks=(100, 3))
+    >>> model = fit(cavity.EPClassifier(), X, X[:, 0] > 0.0)
+    >>> model.coef_[0, 0] > 1.0
+    True
+    """
+    if not isinstance(estimator, EPClassifier | EPRegressor):
+        raise ValueError(f"estimator must be an EPClassifier or an EPRegressor, got {shown(estimator)}")
+    blocks = blocks_of(X, y, sample_weight, offset)
+    executor = executor_for(client)
+    try:
+        estimator.fit(DaskSource(executor, blocks, join))
+    finally:
+        executor.close()
+    return estimator
+
+
+def predict(estimator: Any, X: Any) -> Any:
+    """Predict labels or targets of rows in partitions, lazily.
+
+    Parameters
+    ----------
+    estimator
+        A fitted estimator.
+    X
+        Rows as in `fit`.
+
+    Returns
+    -------
+    dask.array.Array, or list of delayed arrays
+        As many partitions as ``X`` has; of a list of blocks a list.
+    """
+    check_is_fitted(estimator)
+    like = estimator.classes_[:0] if hasattr(estimator, "classes_") else np.empty(0)
+    return _per_partition(estimator, "predict", X, like)
+
+
+def predict_proba(estimator: Any, X: Any) -> Any:
+    """Predict probabilities of the classes of rows in partitions, lazily; as `predict`."""
+    check_is_fitted(estimator)
+    if not hasattr(estimator, "predict_proba"):
+        raise ValueError(f"estimator must be a classifier, got {shown(estimator)}")
+    return _per_partition(estimator, "predict_proba", X, np.empty((0, estimator.classes_.size)))
+
+
+def _per_partition(estimator: Any, method: str, X: Any, like: Any) -> Any:
+    model = dask.delayed(estimator, traverse=False)
+    if isinstance(X, list | tuple):
+        return [dask.delayed(_call)(model, method, block, like) for block in X]
+    if isinstance(X, da.Array):
+        if X.ndim != 2 or X.numblocks[1] != 1:
+            raise ValueError("X must be a matrix that is split by rows only: X.rechunk({1: -1})")
+        blocks, rows = X.to_delayed().ravel(), X.chunks[0]
+    elif is_dask_collection(X) and hasattr(X, "columns"):
+        blocks, rows = X.to_delayed(), [np.nan] * X.npartitions
+    else:
+        raise ValueError(f"X must be a Dask array, a Dask DataFrame or a list of blocks, got {shown(X)}")
+    parts = [
+        da.from_delayed(dask.delayed(_call)(model, method, block, like), (size, *like.shape[1:]), meta=like)
+        for block, size in zip(blocks, rows, strict=True)
+    ]
+    return da.concatenate(parts)
+
+
+def _call(model: Any, method: str, block: Any, like: Any) -> Any:
+    """Predict rows of a partition, which may have none."""
+    return getattr(model, method)(block) if block.shape[0] else like
