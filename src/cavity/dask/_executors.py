@@ -182,12 +182,13 @@ class Cluster:
         return isinstance(handle, Future) and handle.status == "cancelled"
 
     def close(self) -> None:
-        """Cancel and release all futures."""
+        """Cancel what still runs, and release all futures."""
         alive = list(self._futures)
         self._futures.clear()
-        if alive and self.client.status == "running":
+        running = [future for future in alive if not future.done()]
+        if running and self.client.status == "running":
             with suppress(Exception):  # a cluster that is gone holds nothing
-                self.client.cancel(alive, force=True)
+                self.client.cancel(running)
         for future in alive:
             future.release()
 

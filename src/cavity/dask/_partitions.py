@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cavity.dask._executors import Executor, LostError
 from cavity.dask._tasks import added, item, log_scale_of_part, sweep_part
-from cavity.ep.partition import Message, Sums
+from cavity.ep.partition import Message, Sums, costs
+from cavity.losses import Loss
+
+FloatArray = NDArray[np.float64]
 
 # Sums that one task of the tree adds up, and times that a round is begun again after losses before it is given up.
 _BRANCHES, _ROUNDS = 8, 100
@@ -57,6 +63,12 @@ class OnExecutor:
     def forget(self) -> None:
         """Drop all sites."""
         self._sites, self._before = [None] * self.count, [None] * self.count
+
+    def costs(self, loss: Loss, predictor: int, points: FloatArray, last: int) -> FloatArray:
+        """Sum up the losses of all rows of the partitions up to the last at several points."""
+        arguments = [(rows, loss, predictor, points) for rows in self._rows[: last + 1]]
+        found: FloatArray = np.sum(self._executor.fetch(self._executor.map(costs, arguments)), axis=0)
+        return found
 
     def log_scale(self, message: Message) -> float:
         """Sum up the scales of all sites."""

@@ -213,7 +213,7 @@ def _names_of(X: Any) -> tuple[str, ...] | None:
 
 def _check_size(matrix: Any) -> None:
     entries = matrix.data if sparse.issparse(matrix) else matrix
-    if np.max(np.abs(entries), initial=0.0) > LARGEST_NUMBER:
+    if float(np.max(np.abs(entries), initial=0.0)) > LARGEST_NUMBER:
         raise ValueError(f"X must hold numbers of at most {LARGEST_NUMBER:g} in size; scale its columns")
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dtpttr, dtrttp
 
 from cavity.ep.blocks import Blocks, sites_in_memory
-from cavity.ep.dense import DenseWork
+from cavity.ep.dense import DenseWork, equal_parts
 from cavity.ep.joint import JointWork
 from cavity.ep.knowledge import DenseKnowledge
 from cavity.ep.options import Options
@@ -33,6 +33,7 @@ FloatArray = NDArray[np.float64]
 _REDERIVATIONS = 20
 
 
+_PRICED_AT_ONCE = 1 << 20  # numbers of rows and predictors: 8 MB
 # Fields of `RowSites` that are kept from round to round.
 _STORED = ("precision", "shift", "step", "turn_precision", "turn_shift")
 
@@ -189,6 +190,22 @@ def log_scale(
     return own.blocks.log_scale() if rows.order.size else 0.0
 
 
+def costs(rows: Rows, loss: Any, predictor: int, points: FloatArray) -> FloatArray:
+    """Sum up the losses of all rows at several points, one per row of ``points``."""
+    total, predictors = np.zeros(len(points)), getattr(loss, "predictors", None)
+    width = rows.shape[1]
+    turned = points.reshape(-1, width).T
+    for part in equal_parts(rows.order.size, max(1, _PRICED_AT_ONCE // (width + turned.shape[1]))):
+        z = rows.block(part) @ turned
+        if rows.offset is not None:
+            z[:, :: predictors or 1] += rows.offset[part, None]
+        if predictors is not None:
+            z = z.reshape(len(z), len(points), predictors)
+        with np.errstate(all="ignore"):
+            total += rows.weights[part] @ loss.value(rows.targets[predictor, part, None], z)
+    return total
+
+
 def packed(lower: FloatArray) -> FloatArray:
     """Lower triangle of a matrix, column by column."""
     return np.asarray(dtrttp(np.asfortranarray(lower), uplo="L")[0])
@@ -272,4 +289,4 @@ class _Own:
         return packed(information), shift
 
 
-__all__ = ["Message", "PartSites", "Sums", "log_scale", "packed", "sweep", "unpacked"]
+__all__ = ["Message", "PartSites", "Sums", "costs", "log_scale", "packed", "sweep", "unpacked"]

@@ -8,7 +8,7 @@ partitions are, in this process or on a cluster, is the business of `Partitions`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -22,7 +22,7 @@ from cavity.ep.driver import run as run_backend
 from cavity.ep.knowledge import DenseKnowledge
 from cavity.ep.options import Options
 from cavity.ep.pace import Pace, change_between, moved_between
-from cavity.ep.partition import Message, PartSites, Sums, log_scale, packed, sweep, unpacked
+from cavity.ep.partition import Message, PartSites, Sums, costs, log_scale, packed, sweep, unpacked
 from cavity.ep.result import Ledger, Refusal, Result, Status
 from cavity.ep.snapshots import State, arrays_of, gaussian_of
 from cavity.factors.arranged import Rows
@@ -31,6 +31,10 @@ from cavity.losses import Loss
 from cavity.noise import site_factor, with_scale
 
 FloatArray = NDArray[np.float64]
+
+# Shares of a round that are tried, and standard deviations of a coefficient beyond which a move of several partitions
+# together is looked at before it is taken: the most that the predictors of a block may move.
+_SHARES, _FAR = tuple(0.5**k for k in range(60)), 5.0
 
 
 class Partitions(Protocol):
@@ -48,6 +52,9 @@ class Partitions(Protocol):
 
     def forget(self) -> None:
         """Drop all sites: the next sweep derives them from the posterior."""
+
+    def costs(self, loss: Loss, predictor: int, points: FloatArray, last: int) -> FloatArray:
+        """Sum up the losses of all rows of the partitions up to the last at several points."""
 
     def log_scale(self, message: Message) -> float:
         """Sum up the logarithms of the scales of all sites."""
@@ -87,6 +94,10 @@ class InProcess:
     def forget(self) -> None:
         """Drop all sites."""
         self.sites = [None] * self.count
+
+    def costs(self, loss: Loss, predictor: int, points: FloatArray, last: int) -> FloatArray:
+        """Sum up the losses."""
+        return np.asarray(np.sum([costs(rows, loss, predictor, points) for rows in self.rows[: last + 1]], axis=0))
 
     def log_scale(self, message: Message) -> float:
         """Sum up the scales of all sites."""
@@ -262,25 +273,48 @@ class Partitioned:
         )
 
     def _take(self, sums: Sums, chosen: Sequence[int], first: bool, ledger: Ledger) -> bool:
-        """Make the proposed sites the posterior, or as much of them as leaves it proper; whether that was all.
+        """Make the proposed sites the posterior, or as much of them as is good for it; whether that was all.
 
         Where the sites of a partition were lost, what it had said before is not known any more, and all sites are
         shortened towards nothing.
         """
-        posterior, dim = self.posterior, self.prior.dim
-        new, shift = unpacked(sums.information, dim), sums.shift
-        old, old_shift, kept = posterior.information, posterior.shift, 1.0
-        share, from_before = 1.0, not sums.rederived
-        for _ in range(60):
+        posterior, new = self.posterior, unpacked(sums.information, self.prior.dim)
+        old, old_shift, from_before = posterior.information, posterior.shift, not sums.rederived
+        mean, spread = posterior.mean, np.sqrt(posterior.variance())
+
+        def take(share: float) -> bool:
             kept = 1.0 if first else (1.0 - share) * from_before
-            if posterior.replace(share * new + kept * old, share * shift + kept * old_shift):
-                break
-            share *= 0.5
+            return posterior.replace(share * new + kept * old, share * sums.shift + kept * old_shift)
+
+        share = next((s for s in _SHARES if take(s)), 0.0)
+        if share and len(chosen) > 1:
+            moved = np.abs(posterior.mean - mean) / np.maximum(spread, np.sqrt(posterior.variance()))
+            if np.max(moved, initial=0.0) > _FAR:
+                share = self._cheapest(take, share, mean, chosen[-1])
+        if share < 1.0:
             ledger.damp(-1)
-        else:
+        if not share:
             ledger.refuse(-1, Refusal.IMPROPER_POSTERIOR)
         self.partitions.accept(chosen, share, from_before and not first)
         return share == 1.0
+
+    def _cheapest(self, take: Callable[[float], bool], most: float, before: FloatArray, last: int) -> float:
+        """Take the largest share of a long move that lowers the cost at the mean about as far as any.
+
+        Each partition moves as if it were alone. Where all rows of some are of one class, and the posterior is far from
+        them, all of them push it as far as each could.
+        """
+        shares, points = [s for s in _SHARES[:8] if s <= most], [before]
+        for share in shares:
+            points.append(self.mean if take(share) else np.full_like(before, np.nan))
+        losses = self.partitions.costs(self.loss, self.predictor, np.array(points), last)
+        center, precision = self.prior.mean, self.prior.precision
+        prices = self.beta * losses + 0.5 * np.array([precision @ (point - center) ** 2 for point in points])
+        prices = np.where(np.isfinite(prices), prices, np.inf)
+        good = np.min(prices[1:]) + 0.1 * max(prices[0] - np.min(prices[1:]), 0.0)
+        share = next((s for s, price in zip(shares, prices[1:], strict=True) if price <= good), shares[-1])
+        take(share)
+        return share
 
     def _scale_sites(self, factor: float, ledger: Ledger | None) -> bool:
         """Multiply all sites by a factor, if that leaves the posterior proper."""

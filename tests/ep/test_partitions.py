@@ -1,0 +1,190 @@
+"""EP over partitions that do not see each other ends where EP by blocks over all rows does."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cavity import losses
+from cavity.ep import blocks, partitions
+from cavity.ep.adaptation import Adaptive, Group
+from cavity.ep.blocks import Course
+from cavity.ep.dense import DenseWork
+from cavity.ep.joint import JointWork
+from cavity.ep.options import Options
+from cavity.ep.partition import Message, packed, sweep, unpacked
+from cavity.ep.partitions import InProcess, TargetSums
+from cavity.ep.result import Status
+from cavity.factors.arranged import Rows
+from cavity.gaussians.factorial import FactorialGaussian
+from cavity.losses.joint import Softmax
+
+OPTIONS = Options(100, 1e-4)
+
+
+def problem(loss, n=600, d=5, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * np.linspace(0.3, 2.0, d)
+    z = X @ np.linspace(-1.0, 1.0, d)
+    y = {
+        "signs": np.where(z + rng.logistic(size=n) > 0.0, 1.0, -1.0),
+        "reals": z + 0.5 * rng.standard_t(4, size=n),
+        "counts": rng.poisson(np.exp(np.clip(z, -3.0, 2.0))).astype(float),
+        "classes": np.argmax(X[:, :3] + rng.gumbel(size=(n, 3)), axis=1).astype(float),
+    }[loss.targets]
+    return X, y
+
+
+def prior_of(loss, d):
+    return FactorialGaussian.from_moments(np.zeros(d * getattr(loss, "predictors", 1)), 4.0)
+
+
+def in_memory(loss, X, y, weights=None, offset=None, adaptation=None):
+    rows = Rows.arrange(X, y[None], weights, True, offset)
+    prior = prior_of(loss, rows.shape[1])
+    work = (JointWork if hasattr(loss, "predictors") else DenseWork)(rows, prior)
+    return blocks.run(loss, rows, work, OPTIONS, adaptation=adaptation)
+
+
+def parts_of(X, y, count, order, weights=None, offset=None):
+    pieces = np.array_split(order, count)
+    cut = [(X[i], y[i][None], None if weights is None else weights[i], True) for i in pieces]
+    return [Rows.arrange(*c, None if offset is None else offset[i]) for c, i in zip(cut, pieces, strict=True)]
+
+
+def assert_same(found, expected, tol=2e-3, evidence=1e-3):
+    assert found.status is Status.CONVERGED
+    assert np.max(np.abs(found.mean - expected.mean) / expected.std) < tol
+    assert np.max(np.abs(np.log(found.std / expected.std))) < tol
+    assert found.log_evidence == pytest.approx(expected.log_evidence, abs=evidence)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 16, 64])
+@pytest.mark.parametrize("order", ["shuffled", "sorted"])
+@pytest.mark.parametrize("loss", [losses.Logistic(), losses.Hinge()], ids=repr)
+def test_partitions_of_any_number_and_order_have_the_posterior_of_all_rows(loss, order, count):
+    X, y = problem(loss)
+    places = np.lexsort((X[:, 0], y)) if order == "sorted" else np.random.default_rng(1).permutation(y.size)
+    rows = InProcess(parts_of(X, y, count, places))
+    assert_same(partitions.run(loss, prior_of(loss, 6), rows, OPTIONS), in_memory(loss, X, y))
+
+
+@pytest.mark.parametrize("loss", [losses.Squared(0.7), losses.Quantile(0.8), losses.Poisson(), Softmax(3)], ids=repr)
+def test_every_kind_of_loss_with_weights_and_offsets(loss):
+    X, y = problem(loss)
+    weights = np.random.default_rng(2).integers(0, 4, y.size).astype(float)
+    offset = None if hasattr(loss, "predictors") else 0.3 * np.sin(np.arange(y.size))
+    rows = parts_of(X, y, 4, np.arange(y.size), weights, offset)
+    found = partitions.run(loss, prior_of(loss, 6), InProcess(rows), OPTIONS)
+    assert_same(found, in_memory(loss, X, y, weights, offset))
+
+
+@pytest.mark.parametrize("loss", [losses.Squared(), losses.Absolute(), losses.Huber()], ids=repr)
+def test_prior_variances_and_the_noise_scale_are_found_as_in_memory(loss):
+    X, y = problem(loss)
+    adaptation = Adaptive((Group(np.arange(3)), Group(np.arange(3, 5))), scale=True)
+    expected = in_memory(loss, X, y, adaptation=replace(adaptation))
+    rows, sums = parts_of(X, y, 5, np.argsort(y)), TargetSums(float(np.mean(y)), float(np.std(y)))
+    found = partitions.run(loss, prior_of(loss, 6), InProcess(rows), OPTIONS, adaptation=adaptation, targets=sums)
+    assert_same(found, expected, 0.01, evidence=0.1)
+    assert found.loss.scale == pytest.approx(expected.loss.scale, rel=1e-3)
+    assert np.allclose(found.prior.precision, expected.prior.precision, rtol=0.03)
+
+
+def test_partitions_without_rows_change_nothing():
+    loss = losses.Logistic()
+    X, y = problem(loss)
+    empty = Rows.arrange(X[:0], y[None, :0], None, True)
+    rows = [empty, *parts_of(X, y, 2, np.arange(y.size)), empty]
+    assert_same(partitions.run(loss, prior_of(loss, 6), InProcess(rows), OPTIONS), in_memory(loss, X, y))
+
+
+class Forgetful(InProcess):
+    """Loses the sites of some partitions in some rounds."""
+
+    def __init__(self, rows, losses_by_round):
+        super().__init__(rows)
+        self._losses, self._round = losses_by_round, 0
+
+    def sweep(self, message, chosen):
+        if not message.first:
+            self._round += 1
+            for k in self._losses.get(self._round, ()):
+                self.sites[k] = None
+        return super().sweep(message, chosen)
+
+
+@pytest.mark.parametrize("loss", [losses.Logistic(), losses.Hinge(), losses.Poisson(), Softmax(3)], ids=repr)
+@pytest.mark.parametrize("lost", [{1: [0]}, {3: [1, 2]}, {2: [0, 1, 2, 3], 3: [3]}], ids=repr)
+def test_sites_that_are_lost_are_derived_from_the_posterior(loss, lost):
+    X, y = problem(loss)
+    rows = Forgetful(parts_of(X, y, 4, np.arange(y.size)), lost)
+    assert_same(partitions.run(loss, prior_of(loss, 6), rows, OPTIONS), in_memory(loss, X, y))
+
+
+@pytest.mark.parametrize("loss", [losses.Logistic(), losses.Hinge(), losses.Squared(0.5)], ids=repr)
+def test_at_the_fixed_point_the_posterior_alone_decides_on_the_sites(loss):
+    X, y = problem(loss)
+    rows = InProcess(parts_of(X, y, 3, np.arange(y.size)))
+    result = partitions.run(loss, prior_of(loss, 6), rows, Options(200, 1e-7))
+    message = Message(loss, result.prior, packed(result.sites.information), result.sites.shift)
+    for part, sites in zip(rows.rows, rows.sites, strict=True):
+        derived, sums = sweep(part, None, message)
+        assert sums.rederived == 1
+        assert np.allclose(derived.precision, sites.precision, rtol=1e-3, atol=1e-5)
+        assert np.allclose(derived.information, sites.information, rtol=1e-3, atol=1e-3)
+
+
+def test_a_run_continues_from_its_state_in_other_partitions():
+    loss = losses.Hinge()
+    X, y = problem(loss)
+    cut = partitions.run(loss, prior_of(loss, 6), InProcess(parts_of(X, y, 4, np.arange(y.size))), Options(3, 1e-4))
+    assert cut.status is Status.MAX_ITER
+    rows = InProcess(parts_of(X, y, 7, np.arange(y.size)[::-1]))
+    found = partitions.run(loss, prior_of(loss, 6), rows, OPTIONS, course=Course(cut.state))
+    assert_same(found, in_memory(loss, X, y))
+
+
+class Overstated(InProcess):
+    """Proposes sites in the second round that no posterior can have."""
+
+    def sweep(self, message, chosen):
+        sums = super().sweep(message, chosen)
+        self.rounds = getattr(self, "rounds", 0) + (not message.first)
+        if self.rounds == 1:
+            worse = [replace(s, information=s.information - 1e4 * self._unit(s), shift=s.shift) for s in self.sites]
+            added = sum(w.information - s.information for w, s in zip(worse, self.sites, strict=True))
+            self.sites, sums = worse, sums._replace(information=sums.information + added)
+        return sums
+
+    def _unit(self, sites):
+        dim = sites.total_shift.size
+        return packed(np.eye(dim))
+
+
+def test_a_round_that_would_be_improper_is_shortened_with_its_sites():
+    loss = losses.Logistic()
+    X, y = problem(loss)
+    rows = Overstated(parts_of(X, y, 3, np.arange(y.size)))
+    shares = []
+    accept = rows.accept
+    rows.accept = lambda chosen, share, from_before: (shares.append(share), accept(chosen, share, from_before))
+    result = partitions.run(loss, prior_of(loss, 6), rows, Options(2, 1e-4))
+    assert min(shares) < 1.0
+    taken = [s.towards(b, share, 1.0) for s, b, share in zip(rows.sites, rows._before, rows._shares, strict=True)]
+    total = unpacked(sum(part.information for part in taken), 6)
+    assert np.allclose(np.tril(total), np.tril(result.sites.information), rtol=1e-9, atol=1e-6)
+
+
+def test_sums_of_partitions_are_those_of_their_sites():
+    loss = losses.Hinge()
+    X, y = problem(loss)
+    rows = InProcess(parts_of(X, y, 3, np.arange(y.size)))
+    result = partitions.run(loss, prior_of(loss, 6), rows, OPTIONS)
+    total, shift = np.zeros((6, 6)), np.zeros(6)
+    for part, sites in zip(rows.rows, rows.sites, strict=True):
+        A = part.block(slice(None))
+        assert np.allclose(np.tril(unpacked(sites.information, 6)), np.tril((A.T * sites.precision) @ A))
+        total, shift = total + (A.T * sites.precision) @ A, shift + A.T @ sites.shift
+    assert np.allclose(total, result.sites.information)
+    assert np.allclose(shift, result.sites.shift)
