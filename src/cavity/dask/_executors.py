@@ -205,7 +205,8 @@ class Cluster:
         without = time.monotonic()
         while True:
             try:
-                wait(futures, timeout=5.0)
+                with self.client.as_current():
+                    wait(futures, timeout=5.0)
                 return
             except TimeoutError:
                 self._check_connected()

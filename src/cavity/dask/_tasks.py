@@ -14,7 +14,7 @@ import numpy as np
 from dask.sizeof import sizeof
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.utils.validation import _check_sample_weight, _check_y
+from sklearn.utils.validation import _check_y
 
 from cavity.ep.partition import Message, PartSites, Sums, log_scale, sweep
 from cavity.estimators import EPRegressor
@@ -30,12 +30,13 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Checked rows: a matrix, or a table with columns of categories; labels or targets, weights and offsets."""
+    """Checked rows: a matrix, or a table with columns of categories; labels or targets, weights, offsets, names."""
 
     X: Any
     y: Any
     weights: Any = None
     offset: Any = None
+    names: tuple[str, ...] | None = None
 
 
 class Look(NamedTuple):
@@ -81,24 +82,25 @@ def read(X: Any, y: Any, weights: Any, offset: Any, numbers: bool) -> Block:
     for name, part in (("y", y), ("sample_weight", weights), ("offset", offset)):
         if part is not None and _length(part) != rows:
             raise ValueError(f"X has {rows} rows here, but {name} has {_length(part)}: give them the same partitions")
+    names = _names_of(X)
     if rows == 0:
-        return Block(X if hasattr(X, "columns") else np.zeros((0, X.shape[1])), np.zeros(0), weights, offset)
+        return Block(X if names else np.zeros((0, X.shape[1])), np.zeros(0), weights, offset, names)
     if levels_of(X):
         y = _check_y(y, multi_output=False, y_numeric=numbers)
     else:
         X, y = EPRegressor()._check_X(X, y=y, y_numeric=numbers)
     if weights is not None:
-        weights = _check_sample_weight(weights, y, dtype=np.float64, ensure_non_negative=True)
-        if np.any(weights > LARGEST_NUMBER):
-            raise ValueError(f"sample_weight must be at most {LARGEST_NUMBER:g}, got {np.max(weights):g}")
+        weights = np.asarray(weights, dtype=np.float64)
+        if weights.shape != (rows,) or not np.all((weights >= 0.0) & (weights <= LARGEST_NUMBER)):
+            raise ValueError(f"sample_weight must hold numbers from 0 to {LARGEST_NUMBER:g}, one for each row")
     y = np.asarray(y, dtype=np.float64) if numbers else np.asarray(y)
-    return Block(X, y, weights, checked_offset(offset, rows))
+    return Block(X, y, weights, checked_offset(offset, rows), names)
 
 
 def look_at(block: Block, numbers: bool) -> Look:
     """Sum a block up."""
     X, rows = block.X, _length(block.X)
-    names, levels = _names_of(X), {} if rows == 0 else levels_of(X)
+    names, levels = block.names, {} if rows == 0 else levels_of(X)
     features = int(X.shape[1])
     if rows == 0:
         return Look(0, features, names, levels, 0.0, 0.0, 0, np.empty(0), np.empty(0), None)
