@@ -14,6 +14,8 @@ FloatArray = NDArray[np.float64]
 
 # Largest rate at which changes are believed to fall from loop to loop.
 _LARGEST_RATE = 0.9
+# Change of a loop over partitions, in standard deviations, below which a larger one than before is accepted.
+_SMALL = 0.2
 
 
 def change_between(mean: FloatArray, variance: FloatArray, new_mean: FloatArray, new_variance: FloatArray) -> float:
@@ -78,7 +80,9 @@ class Pace:
         change is what they were held back to, and says nothing of the steps. After larger steps a loop may change as
         much more as its steps are longer, and a fiftieth beyond that.
         """
-        if number >= 5 and not held_back and self.change > self.tol:
-            factor = 0.8 if self.change > 1.02 * max(self.longer, 1.0) * before else 1.1
+        if number >= 5 and not held_back and (self._cautious or self.change > self.tol):
+            grew = self.change > 1.02 * max(self.longer, 1.0) * before
+            # Partitions do not see each other: small changes go up and down, and that is no reason for smaller steps.
+            factor = 0.8 if grew and not (self._cautious and self.change < _SMALL) else 1.1
             ceiling = min(max(factor * self.ceiling, 0.02), 1.0)
             self.longer, self.ceiling = ceiling / self.ceiling, ceiling
