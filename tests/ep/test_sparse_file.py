@@ -12,7 +12,8 @@ from cavity.ep.sparse_file import SparseFileWork
 from cavity.factors.arranged import Rows
 from cavity.gaussians import FactorialGaussian, analyse
 from cavity.gaussians._analysis import analyse_blocks, rows_on
-from cavity.gaussians.sparse import PatternSums, factorise, factorise_sums
+from cavity.gaussians._sums import PatternSums
+from cavity.gaussians.sparse import factorise, factorise_sums
 
 
 class InBlocks:

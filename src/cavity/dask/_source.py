@@ -34,6 +34,7 @@ from cavity.ep.result import Result
 from cavity.estimators._categories import Levels
 from cavity.estimators._progress import loop_report
 from cavity.estimators._sources import Coding, Moments, Summary, Task
+from cavity.gaussians.dense import WIDEST_COVARIANCE
 
 FloatArray = NDArray[np.float64]
 
@@ -93,10 +94,13 @@ class OnDask:
     shape: tuple[int, int]
     density: float
     spreads: Sequence[Spread]
+    widest: int = WIDEST_COVARIANCE
 
-    def matrix(self) -> Any:
+    def analysis(self) -> None:
         """Rows are not held in one place."""
-        return
+
+    def close(self) -> None:
+        """Nothing to give back: the executor forgets its tasks."""
 
     def run(self, task: Task) -> list[Result]:
         """Run EP for every linear predictor."""
@@ -110,7 +114,7 @@ class OnDask:
         for k, spread in enumerate(self.spreads):
             targets = TargetSums(spread.mean, float(np.sqrt(spread.squares / max(spread.weight, 1e-300))))
             partitions = OnExecutor(self.executor, self.rows, self.names)
-            with loop_report(p.verbose, p.max_iter, p.tol) as report:
+            with loop_report(p.verbose, p.max_iter, p.tol, self.shape[0], (k, len(self.spreads))) as report:
                 outcomes.append(
                     run(
                         task.loss,

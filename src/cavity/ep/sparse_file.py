@@ -17,8 +17,9 @@ from cavity.ep.knowledge import SparseKnowledge
 from cavity.ep.snapshots import State, arrays_of, gaussian_of
 from cavity.gaussians import Analysis, SparsePrecision
 from cavity.gaussians._analysis import AnalysedRows, rows_on
+from cavity.gaussians._sums import PatternSums
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.gaussians.sparse import PatternSums, factorise_sums
+from cavity.gaussians.sparse import factorise_sums
 
 FloatArray = NDArray[np.float64]
 
