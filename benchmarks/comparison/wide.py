@@ -112,6 +112,9 @@ TASK = Task(
     (
         Entry("cavity", "EPRegressor", "defaults", ("cavity",), _cavity),
         Entry("scikit-learn", "BayesianRidge", "defaults", (), _evidence(BayesianRidge())),
+        Entry(
+            "scikit-learn", "BayesianRidge", f"lambda_init={COLUMNS}", (), _evidence(BayesianRidge(lambda_init=COLUMNS))
+        ),
         Entry("scikit-learn", "ARDRegression", "defaults", (), _evidence(ARDRegression())),
         Entry(
             "scikit-learn",
@@ -148,6 +151,13 @@ TASK = Task(
             "defaults",
             ("bayesianbandits",),
             _bandit("EmpiricalBayesNormalRegressor"),
+        ),
+        Entry(
+            "bayesianbandits",
+            "EmpiricalBayesNormalRegressor",
+            f"alpha={COLUMNS}",
+            ("bayesianbandits",),
+            _bandit("EmpiricalBayesNormalRegressor", alpha=float(COLUMNS)),
         ),
         *nuts.entries("Gaussian, prior scale found", nuts.squared, nuts.moments),
     ),
