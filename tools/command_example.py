@@ -19,8 +19,8 @@ COMMANDS = (
 )
 
 
-def output() -> list[str]:
-    """Run the commands in a folder of their own, and give them with all that they print."""
+def output(progress: bool) -> list[str]:
+    """Run the commands in a folder of their own, and give them with what they print, their progress or not."""
     lines = ["```text"]
     environment = os.environ | {"COLUMNS": "110", "NO_COLOR": "1"}
     with tempfile.TemporaryDirectory() as folder:
@@ -32,7 +32,7 @@ def output() -> list[str]:
                 cwd=folder,
                 env=environment,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
+                stderr=subprocess.STDOUT if progress else subprocess.DEVNULL,
                 text=True,
                 check=True,
             )

@@ -102,8 +102,8 @@ def _numbers(line: dict[str, Any]) -> str:
 def main(report: Path, measured: Path) -> None:
     overview_figure.draw(ROOT / "docs" / "images" / "overview.png")
     put(README, "output", example_output(README.read_text()))
-    for document in (README, COMMAND):
-        put(document, "command", command_example.output())
+    put(README, "command", command_example.output(progress=False))
+    put(COMMAND, "command", command_example.output(progress=True))
     if (report / "claims.json").is_file():
         brief, table = claims_of(report)
         put(README, "claims", brief)

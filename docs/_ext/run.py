@@ -1,4 +1,4 @@
-"""The directive ``run``: code that is run when the site is built, shown with what it prints and draws."""
+"""Directives ``run`` and ``shell``: code and commands that are run when the site is built, with what they print."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import ast
 import base64
 import contextlib
 import io
+import shlex
 import sys
+import tempfile
 import warnings
 from typing import Any, ClassVar
 
@@ -15,6 +17,9 @@ import pandas as pd
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
+from typer.testing import CliRunner
+
+from cavity.cli._app import app
 
 
 class Run(SphinxDirective):
@@ -52,6 +57,25 @@ class Run(SphinxDirective):
         return found
 
 
+class Shell(SphinxDirective):
+    """Commands ``cavity ...``, one per line, run in a folder that all of a page share."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """Run the commands in this process; give each with what it prints."""
+        folder = self.env.current_document.setdefault("run_namespace", {}).setdefault("folder", tempfile.mkdtemp())
+        found: list[nodes.Node] = []
+        for line in self.content:
+            with contextlib.chdir(folder):
+                outcome = CliRunner().invoke(app, shlex.split(line)[1:], env={"COLUMNS": "100"})
+            if outcome.exit_code:
+                raise self.error(f"{line!r} ended with {outcome.exit_code}: {outcome.output}")
+            text = f"$ {line}\n{outcome.output.strip()}"
+            found.append(nodes.literal_block(text, text, language="none"))
+        return found
+
+
 def executed(code: str, namespace: dict[str, Any]) -> str:
     """Run code, and return what it prints and what its last line gives, as an interpreter would show it."""
     tree, buffer = ast.parse(code), io.StringIO()
@@ -69,9 +93,10 @@ def _is_artist(value: Any) -> bool:
     return type(value).__module__.startswith("matplotlib")
 
 
-def setup(app: Any) -> dict[str, bool]:
-    """Register the directive; figures need no screen, and tables have the width of a page."""
+def setup(site: Any) -> dict[str, bool]:
+    """Register the directives; figures need no screen, and tables have the width of a page."""
     matplotlib.use("Agg")
     pd.set_option("display.width", 110, "display.max_columns", 20)
-    app.add_directive("run", Run)
+    site.add_directive("run", Run)
+    site.add_directive("shell", Shell)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
