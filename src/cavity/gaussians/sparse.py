@@ -300,21 +300,9 @@ class SparseGaussian:
         return self.factor.solve(np.eye(self.dim))
 
     def draws(self, noise: FloatArray) -> FloatArray:
-        """Turn standard normal numbers into draws of the normalised density.
-
-        Parameters
-        ----------
-        noise
-            Standard normal numbers ``(n, dim)``, one draw per row.
-        """
+        """Draw from the normalised density; arguments as in `SparsePrecision.draws`."""
         return self.mean + self.factor.draws(noise)
 
     def predictor_variance(self, rows: Any) -> FloatArray:
-        """Variance of the linear predictor of every row.
-
-        Parameters
-        ----------
-        rows
-            Rows ``(n, dim)``, dense or sparse.
-        """
+        """Variance of the linear predictor of every row; arguments as in `SparsePrecision.predictor_variance`."""
         return self.factor.predictor_variance(rows)
