@@ -9,6 +9,7 @@ from typing import Any
 
 MODULES = (
     "cavity",
+    "cavity.dask",
     "cavity.datasets",
     "cavity.estimators",
     "cavity.factors",

@@ -103,7 +103,7 @@ def predict(estimator: Any, X: Any) -> Any:
 
 
 def predict_proba(estimator: Any, X: Any) -> Any:
-    """Predict probabilities of the classes of rows in partitions, lazily; as `predict`."""
+    """Predict probabilities of the classes of rows in partitions, lazily; arguments as in `predict`."""
     check_is_fitted(estimator)
     if not hasattr(estimator, "predict_proba"):
         raise ValueError(f"estimator must be a classifier, got {shown(estimator)}")
