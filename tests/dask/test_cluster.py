@@ -36,7 +36,12 @@ def cluster():
     with (
         dask.config.set({"distributed.deploy.lost-worker-timeout": "300s"}),
         LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1", silence_logs=50
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address="127.0.0.1:0",
+            host="127.0.0.1",
+            silence_logs=50,
         ) as cluster,
         Client(cluster, set_as_default=False),
     ):
