@@ -115,7 +115,7 @@ def _tell(estimator: Any, model: Path, target: str) -> None:
     console = out()
     console.print(f"{type(estimator).__name__} of {target!r} by {features} columns, {rows:,.10g} rows", markup=False)
     console.print(f"posterior  {estimator.plan_}", markup=False)
-    console.print(f"status     {loops}, {estimator.status_.value}", markup=False)
+    console.print(f"status     {estimator.status_.value.partition(':')[0]}, {loops}", markup=False)
     console.print(f"model      {model}", markup=False)
 
 

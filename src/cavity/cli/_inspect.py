@@ -78,7 +78,7 @@ def _facts(model: Any) -> dict[str, str]:
     facts |= {
         "rows": f"{model._totals.rows:,.10g}",
         "posterior": str(model.plan_),
-        "status": f"{loops}, {model.status_.value}",
+        "status": f"{model.status_.value.partition(':')[0]}, {loops}",
         "log evidence": f"{model.log_evidence_:,.2f}",
     }
     if not _components(model):
