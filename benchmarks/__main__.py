@@ -16,6 +16,7 @@ from benchmarks import (  # noqa: E402
     blocks,
     calibration,
     coverage,
+    dask_cluster,
     first_use,
     minimize,
     models,
@@ -47,7 +48,7 @@ _ALL = (
     models,
     tables,
 )
-MEASURED = {part.__name__.rpartition(".")[2]: part.measure for part in _ALL}
+MEASURED = {part.__name__.rpartition(".")[2]: part.measure for part in _ALL} | {"dask": dask_cluster.measure}
 PARTS = ("speed", "first_use", "comparison", *MEASURED)
 
 

@@ -176,3 +176,27 @@ def test_small_partitions_are_joined_and_large_ones_are_not():
     assert joined([0, 0, 5], columns=3, threads=1) == [range(3)]
     assert joined([0, 0], columns=3, threads=1) == [range(2)]
     assert joined([5, 0, 0], columns=3, threads=1) == [range(3)]
+
+
+def test_a_fit_continues_from_its_checkpoint_in_other_partitions(tmp_path):
+    X, y = labelled()
+    expected = cavity.EPClassifier("hinge", prior_variance=4.0).fit(X, y)
+    place = tmp_path / "run.ckpt"
+    seen = []
+
+    def stop_early(progress):
+        seen.append(progress.loop)
+        if progress.loop == 3:
+            raise KeyboardInterrupt
+
+    first = cavity.EPClassifier("hinge", prior_variance=4.0, verbose=stop_early)
+    with pytest.raises(KeyboardInterrupt):
+        cavity.dask.fit(first, chunked(X, 4), chunked(y, 4), join=False, checkpoint=place)
+    again = cavity.EPClassifier("hinge", prior_variance=4.0, verbose=lambda progress: seen.append(progress.loop))
+    found = cavity.dask.fit(again, chunked(X, 7), chunked(y, 7), join=False, checkpoint=place)
+    assert_same(found, expected)
+    assert seen[:5] == [0, 1, 2, 3, 0]
+    assert 4 in seen
+    assert 1 not in seen[5:]
+    with pytest.raises(ValueError, match="belongs to another fit"):
+        cavity.dask.fit(again, chunked(X[1:], 7), chunked(y[1:], 7), join=False, checkpoint=place)

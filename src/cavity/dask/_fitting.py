@@ -29,6 +29,8 @@ def fit(
     sample_weight: Any = None,
     offset: Any = None,
     join: bool = True,
+    checkpoint: Any = None,
+    every: float = 60.0,
 ) -> Model:
     """Fit an estimator to rows in partitions: the posterior that `estimator.fit` finds for the same rows in memory.
 
@@ -48,6 +50,11 @@ def fit(
         As of the estimator, with the partitions of ``X``.
     join
         Whether to join small neighbouring partitions, so that a task takes about 0.1 s or more.
+    checkpoint
+        File of the client's machine that keeps the state of the fit, as of the estimator's `fit`. It holds the
+        posterior and no sites: the same rows continue from it in any partitions.
+    every
+        Seconds between two writes of the checkpoint at least.
 
     Returns
     -------
@@ -76,7 +83,7 @@ def fit(
     blocks = blocks_of(X, y, sample_weight, offset)
     executor = executor_for(client)
     try:
-        estimator.fit(DaskSource(executor, blocks, join))
+        estimator.fit(DaskSource(executor, blocks, join), checkpoint=checkpoint, every=every)
     finally:
         executor.close()
     return estimator

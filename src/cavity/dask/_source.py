@@ -26,13 +26,14 @@ from cavity.dask._tasks import (
     reweight,
     shape_and_targets,
     sum_of_function,
+    sum_of_keys,
 )
-from cavity.ep.blocks import Course
 from cavity.ep.options import Options
 from cavity.ep.partitions import TargetSums, run
 from cavity.ep.result import Result
 from cavity.estimators._categories import Levels
 from cavity.estimators._progress import loop_report
+from cavity.estimators._runs import course_of
 from cavity.estimators._sources import Coding, Moments, Summary, Task
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 
@@ -95,12 +96,14 @@ class OnDask:
     density: float
     spreads: Sequence[Spread]
     widest: int = WIDEST_COVARIANCE
+    # Times what is bearable in one process: whoever has a cluster can wait.
+    patience: float = np.inf
 
     def analysis(self) -> None:
-        """Rows are not held in one place."""
+        """Rows cannot have a sparse precision matrix here."""
 
     def close(self) -> None:
-        """Nothing to give back: the executor forgets its tasks."""
+        """Nothing to give back: handles are released with this."""
 
     def run(self, task: Task) -> list[Result]:
         """Run EP for every linear predictor."""
@@ -111,10 +114,12 @@ class OnDask:
                 "columns, or covariance='full' if you can wait"
             )
         options = Options(p.max_iter, p.tol, single_pass=p.max_iter == 1)
+        checkpoint = None if task.checkpoint is None else task.checkpoint(self._digest())
         for k, spread in enumerate(self.spreads):
             targets = TargetSums(spread.mean, float(np.sqrt(spread.squares / max(spread.weight, 1e-300))))
             partitions = OnExecutor(self.executor, self.rows, self.names)
-            with loop_report(p.verbose, p.max_iter, p.tol, self.shape[0], (k, len(self.spreads))) as report:
+            place = (k, len(self.spreads))
+            with loop_report(p.verbose, p.max_iter, p.tol, self.shape[0], place) as report:
                 outcomes.append(
                     run(
                         task.loss,
@@ -124,10 +129,15 @@ class OnDask:
                         predictor=k,
                         adaptation=replace(task.adaptation),
                         targets=targets,
-                        course=Course(None, report),
+                        course=course_of(k, report, checkpoint),
                     )
                 )
         return outcomes
+
+    def _digest(self) -> str:
+        """Digest of the rows, whatever partitions they are in."""
+        sums = self.executor.fetch(self.executor.map(sum_of_keys, [(part,) for part in self.rows]))
+        return " ".join(f"{sum(int(part[i]) for part in sums) % 2**64:016x}" for i in (0, 1))
 
     def sum_over_targets(self, function: Callable[[FloatArray], FloatArray]) -> float:
         """Weighted sum of a function of the first targets."""

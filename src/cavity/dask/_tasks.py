@@ -173,6 +173,12 @@ def shape_and_targets(rows: Rows) -> tuple[int, list[Spread]]:
     return rows.order.size, [Spread.of(targets, rows.weights) for targets in rows.targets]
 
 
+def sum_of_keys(rows: Rows) -> Any:
+    """Sum up hashes of all rows with their weights, in two columns."""
+    weights = rows.weights.view(np.uint64)[:, None]
+    return np.sum(rows.keys() * (weights | np.uint64(1)), axis=0, dtype=np.uint64)
+
+
 def sum_of_function(rows: Rows, function: Callable[[FloatArray], FloatArray]) -> float:
     """Weighted sum of a function of the first targets."""
     return float(rows.weights @ function(rows.targets[0])) if rows.order.size else 0.0

@@ -75,7 +75,8 @@ def plan_fit(data: PlannedRows, covariance: str) -> tuple[Plan, Analysis | None]
         return _as_asked(covariance, columns), None
     work, size = full_work(rows, columns), f"{rows} rows of {columns} columns"
     full = Plan("full", f"{size} take about {work:.1g} operations")
-    bearable = work <= _BEARABLE and columns <= data.widest
+    # On a cluster as much is bearable as its user can wait for.
+    bearable = work <= _BEARABLE * getattr(data, "patience", 1.0) and columns <= data.widest
     if covariance == "auto" and bearable and columns <= 200:  # a sparse precision never pays
         return full, None
     # Dense rows with up to a tenth of entries that are not zero are treated as sparse ones.

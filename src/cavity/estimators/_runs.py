@@ -90,7 +90,7 @@ def run_blocks(
         place = (k, len(rows.targets))
         try:
             with loop_report(p.verbose, p.max_iter, p.tol, rows.shape[0], place) as report:
-                course = _course(k, report, checkpoint)
+                course = course_of(k, report, checkpoint)
                 own = replace(adaptation)
                 outcome = run(loss, rows, work, options, predictor=k, adaptation=own, sites=sites, course=course)
                 outcomes.append(outcome if sites is None else replace(outcome, state={}))
@@ -100,7 +100,7 @@ def run_blocks(
     return outcomes
 
 
-def _course(predictor: int, report: Callable[[Run], None], checkpoint: Checkpoint | None) -> Course:
+def course_of(predictor: int, report: Callable[[Run], None], checkpoint: Checkpoint | None) -> Course:
     """Show progress after every loop, and keep checkpoints; continue from the last one if there is any.
 
     Where showing progress is interrupted, the loop that was just done is kept first.
@@ -201,4 +201,4 @@ def _revised_loss(factors: LinearBatches, posterior: FactorialGaussian, adaptati
     return adaptation.loss(factors.loss, factors.targets, weights, sites)
 
 
-__all__ = ["BATCH_SIZE", "Keeping", "Taken", "run_blocks", "run_products", "take_rows", "work_for"]
+__all__ = ["BATCH_SIZE", "Keeping", "Taken", "course_of", "run_blocks", "run_products", "take_rows", "work_for"]

@@ -1,0 +1,108 @@
+"""What a round over partitions costs, in seconds: compute, bytes and latency.
+
+    compute  rows / workers · (per_row + per_square · columns²)
+    bytes    4 columns² · (2 log2(workers) + √workers) / bandwidth
+    tasks    (2 + 1/8) · partitions · per_task
+    latency  (2 + log8(partitions)) · latency
+    client   columns³ / flops
+
+A row takes one integral and products with a matrix of columns × columns. The packed triangle of the posterior goes to
+every worker, from one to the next; sums come back along a tree. The client adds, factorises and inverts one matrix.
+
+Run: python -m benchmarks.scale_model [rows columns workers partitions]
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Rates of one worker of one thread, in seconds, bytes and operations.
+
+    Parameters
+    ----------
+    per_row
+        Seconds per row, for its integrals and arrays.
+    per_square
+        Seconds per row and squared column, for products and sums of matrices.
+    per_task
+        Seconds of the scheduler per task.
+    latency
+        Seconds from the last result of a stage to the first task of the next one.
+    bandwidth
+        Bytes per second between two machines.
+    flops
+        Operations per second of the client, for factorisations.
+    """
+
+    per_row: float
+    per_square: float
+    per_task: float = 1e-3
+    latency: float = 0.02
+    bandwidth: float = 1e9
+    flops: float = 2e10
+
+
+def triangle(columns: int) -> float:
+    """Bytes of what travels: a packed matrix and a few vectors."""
+    return 8.0 * (0.5 * columns * (columns + 1.0) + 6.0 * columns)
+
+
+def round_seconds(machine: Machine, rows: float, columns: int, workers: int, partitions: int) -> dict[str, float]:
+    """Seconds of a round, by what they are spent on."""
+    at_once = min(workers, partitions)
+    depth = np.ceil(np.log2(max(at_once, 2)))
+    tree = int(np.ceil(np.log(max(partitions, 2)) / np.log(8.0)))
+    return {
+        "compute": rows / at_once * (machine.per_row + machine.per_square * columns**2),
+        "bytes": triangle(columns) * (2.0 * depth + at_once**0.5) / machine.bandwidth,
+        "tasks": (2.0 + 1.0 / 8.0) * partitions * machine.per_task,
+        "latency": (2.0 + tree) * machine.latency,
+        "client": columns**3 / machine.flops,
+    }
+
+
+def fitted(measured: list[tuple[float, int, int, int, float]]) -> Machine:
+    """Rates that explain measured rounds, given as rows, columns, workers, partitions and seconds, in least squares.
+
+    Rates that a single machine cannot measure keep their defaults.
+    """
+    table = np.array([[n / min(w, k), n / min(w, k) * d**2, k * (2.0 + 1.0 / 8.0), 1.0] for n, d, w, k, _ in measured])
+    seconds = np.array([row[-1] for row in measured])
+    scale = 1.0 / seconds  # relative errors
+    rates = _nonnegative(table * scale[:, None], np.ones(seconds.size))
+    return Machine(float(rates[0]), float(rates[1]), float(rates[2]), float(rates[3]) / 4.0)
+
+
+def _nonnegative(A: np.ndarray, b: np.ndarray) -> np.ndarray:
+    from scipy.optimize import nnls
+
+    return nnls(A, b)[0]
+
+
+def described(machine: Machine, rows: float, columns: int, workers: int, partitions: int, rounds: int) -> str:
+    """A fit in words."""
+    parts = round_seconds(machine, rows, columns, workers, partitions)
+    total = sum(parts.values())
+    spent = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in parts.items())
+    memory = 8.0 * rows * columns / workers / 2**30
+    return (
+        f"{rows:.3g} rows of {columns:,} columns on {workers} workers in {partitions:,} partitions: {total:.3g} s per "
+        f"round ({spent}), {rounds} rounds in {rounds * total / 3600.0:.2g} hours; {memory:.3g} GiB of rows per worker"
+    )
+
+
+def main() -> None:
+    """Print the model for sizes on the command line, with the default rates."""
+    rows, columns, workers, partitions = (float(a) for a in (sys.argv[1:] or ("1e9", "1000", "100", "800")))
+    machine = Machine(2e-6, 3e-10)  # replaced by `fitted` where measurements are at hand
+    print(described(machine, rows, int(columns), int(workers), int(partitions), 20))
+
+
+if __name__ == "__main__":
+    main()
