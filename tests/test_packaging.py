@@ -10,13 +10,13 @@ import cavity
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-# Extras that a user installs; the others are for development, and take what is newest.
-DEVELOPMENT = {"bench", "dev", "dist", "docs", "test"}
+# Extras that take what is newest; the others are installed at their lower bounds by `make oldest`.
+NEWEST = {"bench", "compare", "dev", "dist", "docs"}
 
 
 def lower_bounds():
     extras = PROJECT["optional-dependencies"]
-    user = [line for name, lines in extras.items() if name not in DEVELOPMENT for line in lines]
+    user = [line for name, lines in extras.items() if name not in NEWEST for line in lines]
     lines = [line for line in PROJECT["dependencies"] + user if not line.startswith("cavity[")]
     return {re.match(r"[\w.-]+", line)[0]: re.search(r">=([\d.]+)", line)[1] for line in lines}
 
