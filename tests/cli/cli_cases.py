@@ -29,9 +29,9 @@ def people(rows=300, seed=0):
     return frame
 
 
-def run(*arguments, code=0):
+def run(*arguments, code=0, width=100):
     """Run the command here; the result has stdout, stderr and the exit code, which is checked."""
-    result = CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "100", "NO_COLOR": "1"})
+    result = CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": str(width), "NO_COLOR": "1"})
     assert result.exit_code == code, (result.exit_code, result.output, result.exception)
     return result
 

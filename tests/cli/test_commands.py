@@ -162,6 +162,13 @@ def test_inspect_shows_coefficients_and_variance_components(folder):
     assert shown.index("town=(unseen)") < shown.index("variance component") < shown.rindex("town")
 
 
+def test_inspect_fits_into_a_narrow_terminal(folder):
+    shown = run("inspect", folder / "labels.cavity", width=50).stdout
+    table = shown[shown.index("coefficient") :].splitlines()
+    assert table[0].split() == ["coefficient", "mean", "std", "P(>", "0)"]
+    assert all(len(line) <= 50 for line in table)
+
+
 def test_inspect_shortens_long_tables(tmp_path):
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(90, 41)), columns=[f"c{k}" for k in range(41)])
     frame.to_csv(tmp_path / "a.csv", index=False)

@@ -45,13 +45,16 @@ def inspect(
     labels, columns = summary_columns(fitted)
     count = len(labels) - _components(fitted)
     kept = np.arange(count) if every else _largest(columns, count, _MOST)
+    # The exponentials follow from the rest; without them 72 columns are enough. Intervals go where there are fewer.
+    left_out = ("exp(",) if console.width >= 72 else ("exp(", "lower", "upper")
+    shown = {name: values for name, values in columns.items() if not name.startswith(left_out)}
     console.print()
-    console.print(_grid("coefficient", labels, columns, kept))
+    console.print(_grid("coefficient", labels, shown, kept))
     if kept.size < count:
         console.print(f"{kept.size} of {count}, the largest against their standard deviation; --all shows all")
     if count < len(labels):
         console.print()
-        console.print(_grid("variance component", labels, columns, np.arange(count, len(labels))))
+        console.print(_grid("variance component", labels, shown, np.arange(count, len(labels))))
 
 
 def _write_page(path: Path, name: str, model: Any, every: bool) -> None:
@@ -107,8 +110,8 @@ def _name(label: Any) -> str:
 
 
 def _grid(kind: str, labels: list[Any], columns: Columns, rows: NDArray[np.intp]) -> Grid:
-    """Table of some rows; without the exponentials, which follow from the rest, it fits into 80 columns."""
-    shown = [name for name in columns if not name.startswith("exp(") and (kind == "coefficient" or name != "P(> 0)")]
+    """Table of some rows; variances are positive anyway."""
+    shown = [name for name in columns if kind == "coefficient" or name != "P(> 0)"]
     grid = Grid(box=None, pad_edge=False, header_style="bold")
     grid.add_column(kind, overflow="fold")
     for name in shown:

@@ -86,7 +86,8 @@ class FitProgress:
         if self._stop_asked or not self._loops_began:
             raise KeyboardInterrupt
         self._stop_asked = True
-        text = "cavity: stopping after this loop; Ctrl-C again stops at once\n"
+        before = "\n" if self._status is not None else ""  # below the line that is shown
+        text = f"{before}cavity: stopping after this loop; Ctrl-C again stops at once\n"
         os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode())
 
 
