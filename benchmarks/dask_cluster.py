@@ -7,8 +7,10 @@ import random
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import dask
@@ -21,6 +23,10 @@ from benchmarks.bars import Row, markdown
 from benchmarks.data import load
 from benchmarks.scale_model import described, fitted, round_seconds
 from cavity import EPClassifier, EPRegressor
+from cavity.ep.partition import Message, sweep
+from cavity.factors.arranged import Rows
+from cavity.gaussians.factorial import FactorialGaussian
+from cavity.losses import Logistic
 
 SETS, QUICK_SETS = ("haberman", "ionosphere", "breast_cancer", "bank", "census"), ("haberman",)
 COUNTS, QUICK_COUNTS = (1, 2, 4, 16, 64), (2, 16)
@@ -47,8 +53,12 @@ def measure(quick: bool) -> tuple[list[Row], dict[str, str]]:
     rows, tables = [], {}
     with cluster(2) as client:
         more, tables["dask-posteriors"] = posteriors(client, quick)
-        rows += [*more, mixed(client, quick), empty(client), *killed(client, quick)]
-    times, tables["dask-rounds"] = speed(quick)
+        idle = [(count, empty(client, count)) for count in (1, 8, 64)]
+        overhead = Row(
+            "a round with 64 empty partitions", f"{idle[-1][1]:.2f} s", f"at most {EMPTY:g} s", idle[-1][1] <= EMPTY
+        )
+        rows += [*more, mixed(client, quick), overhead, *killed(client, quick)]
+    times, tables["dask-rounds"] = speed(quick, idle)
     rows += [times, memory(quick), *([] if quick else [spilled()])]
     return rows, tables
 
@@ -63,7 +73,7 @@ def cluster(workers: int, **options: Any) -> Iterator[Client]:
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             silence_logs=50,
             **options,
         )
@@ -145,20 +155,39 @@ def mixed(client: Client, quick: bool) -> Row:
     return Row(f"mixed model, {n:,} rows, 16 partitions", measured, bar, means <= MEANS and stds <= STDS)
 
 
-def empty(client: Client) -> Row:
-    """What a round costs where there is nothing to do."""
+def empty(client: Client, count: int) -> float:
+    """Seconds of a round where there is nothing to do but for one small partition."""
     X = np.random.default_rng(0).normal(size=(200, 3))
     y = X[:, 0] > 0.3
-    parts = [dask.delayed(X), *(dask.delayed(X[:0]) for _ in range(64))]
-    labels = [dask.delayed(y), *(dask.delayed(y[:0]) for _ in range(64))]
+    parts = [dask.delayed(X), *(dask.delayed(X[:0]) for _ in range(count - 1))]
+    labels = [dask.delayed(y), *(dask.delayed(y[:0]) for _ in range(count - 1))]
+    return _round_seconds(parts, labels, client)
+
+
+def _round_seconds(parts: list[Any], labels: list[Any], client: Client) -> float:
+    """Seconds of a round, from fits with few rounds and with more."""
     seconds = {}
-    for loops in (2, 12):
-        start = time.perf_counter()
-        with _no_warnings():
-            cavity.dask.fit(EPClassifier(max_iter=loops, tol=0.0), parts, labels, client=client, join=False)
-        seconds[loops] = time.perf_counter() - start
-    each = (seconds[12] - seconds[2]) / 10.0
-    return Row("a round with 64 empty partitions", f"{each:.2f} s", f"at most {EMPTY:g} s", each <= EMPTY)
+    for loops in (2, 8):
+        model = EPClassifier(prior_variance=1.0, max_iter=loops, tol=0.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # fits that are cut short say so
+            fit = partial(cavity.dask.fit, model, parts, labels, client=client, join=False)
+            seconds[loops] = _seconds(fit)
+    return max((seconds[8] - seconds[2]) / 6.0, 1e-4)
+
+
+def sweeps(quick: bool) -> list[tuple[int, int, float]]:
+    """Seconds that one thread takes to sweep one partition, by rows and columns."""
+    found = []
+    for n, d in ((4000, 10), (4000, 60)) if quick else ((40_000, 10), (40_000, 50), (20_000, 200), (10_000, 600)):
+        X, y = made(0, n, d)
+        rows = Rows.arrange(X, np.where(y, 1.0, -1.0)[None], None, True)
+        prior = FactorialGaussian.from_moments(np.zeros(d + 1), 1.0)
+        nothing = np.zeros((d + 1) * (d + 2) // 2), np.zeros(d + 1)
+        sites, sums = sweep(rows, None, Message(Logistic(), prior, *nothing, first=True))
+        message = Message(Logistic(), prior, sums.information, sums.shift)
+        found.append((n, d + 1, min(_seconds(partial(sweep, rows, sites, message)) for _ in range(3))))
+    return found
 
 
 def killed(client: Client, quick: bool) -> list[Row]:
@@ -203,37 +232,23 @@ def _is_clean(client: Client) -> bool:
     return False
 
 
-def speed(quick: bool) -> tuple[Row, str]:
-    """Two workers against one on a large table, and rounds for the model of their cost."""
+def speed(quick: bool, idle: list[tuple[int, float]]) -> tuple[Row, str]:
+    """Two workers against one on a large table, and rounds beside the model of their cost."""
     n, d = QUICK_LARGE if quick else LARGE
-    seconds, measured, lines = {}, [], []
+    machine, seconds, lines = fitted(sweeps(quick), idle), {}, []
     for workers in (1, 2):
         with cluster(workers) as client:
-            for count in (4, 16) if quick else (1, 2, 4, 16, 64):
-                each, columns = n // count, d
-                lazy = [dask.delayed(made, nout=2)(k, each, columns) for k in range(count)]
-                model = EPClassifier(prior_variance=1.0)
-                stamps = [time.perf_counter()]
-                with _no_warnings():
-                    cavity.dask.fit(model, [p[0] for p in lazy], [p[1] for p in lazy], client=client, join=False)
-                stamps.append(time.perf_counter())
-                fits = {}
-                for loops in (2, 5):
-                    start = time.perf_counter()
-                    with _no_warnings():
-                        model = EPClassifier(prior_variance=1.0, max_iter=loops, tol=0.0)
-                        cavity.dask.fit(model, [p[0] for p in lazy], [p[1] for p in lazy], client=client, join=False)
-                    fits[loops] = time.perf_counter() - start
-                one = max((fits[5] - fits[2]) / 3.0, 1e-3)
-                seconds[workers, count] = stamps[1] - stamps[0]
-                measured.append((float(n), d + 1, workers, count, one))
-    machine = fitted(measured)
-    for rows, columns, workers, count, one in measured:
-        model_seconds = sum(round_seconds(machine, rows, columns, workers, count).values())
-        whole = f"{seconds[workers, count]:.1f}"
-        lines.append(
-            (f"{rows:,.0f} x {columns}", str(workers), str(count), f"{one:.2f}", f"{model_seconds:.2f}", whole)
-        )
+            for count in QUICK_COUNTS if quick else COUNTS:
+                lazy = [dask.delayed(made, nout=2)(k, n // count, d) for k in range(count)]
+                parts, labels = [pair[0] for pair in lazy], [pair[1] for pair in lazy]
+                fit = partial(
+                    cavity.dask.fit, EPClassifier(prior_variance=1.0), parts, labels, client=client, join=False
+                )
+                seconds[workers, count] = _seconds(fit)
+                one = _round_seconds(parts, labels, client)
+                model = sum(round_seconds(machine, n, d + 1, workers, count).values())
+                whole = f"{seconds[workers, count]:.1f}"
+                lines.append((f"{n:,} x {d + 1}", str(workers), str(count), f"{one:.2f}", f"{model:.2f}", whole))
     header = ("rows x columns", "workers", "partitions", "seconds per round", "by the model", "seconds of the fit")
     best = {w: min(s for (k, _), s in seconds.items() if k == w) for w in (1, 2)}
     ratio = best[1] / best[2]
@@ -300,13 +315,3 @@ def _seconds(function: Callable[[], object]) -> float:
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
-
-
-@contextmanager
-def _no_warnings() -> Iterator[None]:
-    """A fit that is cut short says so."""
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

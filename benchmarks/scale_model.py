@@ -18,6 +18,7 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import nnls
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,32 +58,36 @@ def round_seconds(machine: Machine, rows: float, columns: int, workers: int, par
     """Seconds of a round, by what they are spent on."""
     at_once = min(workers, partitions)
     depth = np.ceil(np.log2(max(at_once, 2)))
-    tree = int(np.ceil(np.log(max(partitions, 2)) / np.log(8.0)))
     return {
         "compute": rows / at_once * (machine.per_row + machine.per_square * columns**2),
         "bytes": triangle(columns) * (2.0 * depth + at_once**0.5) / machine.bandwidth,
         "tasks": (2.0 + 1.0 / 8.0) * partitions * machine.per_task,
-        "latency": (2.0 + tree) * machine.latency,
+        "latency": (2.0 + _depth_of_tree(partitions)) * machine.latency,
         "client": columns**3 / machine.flops,
     }
 
 
-def fitted(measured: list[tuple[float, int, int, int, float]]) -> Machine:
-    """Rates that explain measured rounds, given as rows, columns, workers, partitions and seconds, in least squares.
+def fitted(sweeps: list[tuple[int, int, float]], rounds: list[tuple[int, float]]) -> Machine:
+    """Rates that explain what was measured, in least squares of relative errors.
 
-    Rates that a single machine cannot measure keep their defaults.
+    Parameters
+    ----------
+    sweeps
+        Rows, columns and seconds of sweeps of one partition by one thread.
+    rounds
+        Partitions and seconds of rounds that have nothing to do.
     """
-    table = np.array([[n / min(w, k), n / min(w, k) * d**2, k * (2.0 + 1.0 / 8.0), 1.0] for n, d, w, k, _ in measured])
-    seconds = np.array([row[-1] for row in measured])
-    scale = 1.0 / seconds  # relative errors
-    rates = _nonnegative(table * scale[:, None], np.ones(seconds.size))
-    return Machine(float(rates[0]), float(rates[1]), float(rates[2]), float(rates[3]) / 4.0)
+    table = np.array([[n, n * d**2] for n, d, _ in sweeps], dtype=np.float64)
+    seconds = np.array([sweep[-1] for sweep in sweeps])
+    per_row, per_square = nnls(table / seconds[:, None], np.ones(seconds.size))[0]
+    stages = np.array([[(2.0 + 1.0 / 8.0) * k, 2.0 + _depth_of_tree(k)] for k, _ in rounds])
+    seconds = np.array([each[-1] for each in rounds])
+    per_task, latency = nnls(stages / seconds[:, None], np.ones(seconds.size))[0]
+    return Machine(float(per_row), float(per_square), float(per_task), float(latency))
 
 
-def _nonnegative(A: np.ndarray, b: np.ndarray) -> np.ndarray:
-    from scipy.optimize import nnls
-
-    return nnls(A, b)[0]
+def _depth_of_tree(partitions: int) -> int:
+    return int(np.ceil(np.log(max(partitions, 2)) / np.log(8.0)))
 
 
 def described(machine: Machine, rows: float, columns: int, workers: int, partitions: int, rounds: int) -> str:
@@ -100,7 +105,7 @@ def described(machine: Machine, rows: float, columns: int, workers: int, partiti
 def main() -> None:
     """Print the model for sizes on the command line, with the default rates."""
     rows, columns, workers, partitions = (float(a) for a in (sys.argv[1:] or ("1e9", "1000", "100", "800")))
-    machine = Machine(2e-6, 3e-10)  # replaced by `fitted` where measurements are at hand
+    machine = Machine(2e-6, 3e-10)  # of the order that `python -m benchmarks --only dask` fits
     print(described(machine, rows, int(columns), int(workers), int(partitions), 20))
 
 

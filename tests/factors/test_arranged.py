@@ -120,3 +120,42 @@ def test_no_rows_and_no_weight_leave_nothing():
     X, t, w = data()
     assert Rows.arrange(X, t, np.zeros_like(w), True).shape == (0, 5)
     assert Rows.arrange(X[:0], t[:, :0], None, True).shape == (0, 5)
+
+
+def test_keys_follow_from_content_alone():
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(-2, 3, size=(200, 4)).astype(np.float32), rng.integers(0, 2, 200).astype(float)
+    contents = []
+    for matrix, targets in ((X, y), (sparse.csr_array(X[::-1].astype(np.float64)), y[::-1])):
+        rows = Rows.arrange(matrix, targets[None], None, False)
+        keys = map(tuple, rows.keys().tolist())
+        contents.append(
+            dict(zip(keys, np.column_stack([rows.block(slice(None)), rows.targets[0]]).tolist(), strict=True))
+        )
+    assert contents[0] == contents[1]
+    assert len(contents[0]) == len(np.unique(np.column_stack([X, y]), axis=0))
+
+
+def test_keys_differ_with_targets_offsets_and_places_of_columns():
+    X, y, o = np.array([[1.0, 2.0], [2.0, 1.0]]), np.zeros((1, 2)), np.zeros(2)
+    keys = [
+        Rows.arrange(X, y, None, True).keys(),
+        Rows.arrange(X, y + 1.0, None, True).keys(),
+        Rows.arrange(X, y, None, True, o).keys(),
+        Rows.arrange(X, y, None, True, o + 1.0).keys(),
+    ]
+    assert len({tuple(key) for some in keys for key in some.tolist()}) == 8
+    for column in (0, 1):  # both halves tell them apart
+        assert len({int(key[column]) for some in keys for key in some}) == 8
+
+
+def test_rows_get_other_weights_and_those_of_weight_zero_leave():
+    X, y = np.arange(8.0).reshape(4, 2), np.arange(4.0)[None]
+    rows = Rows.arrange(X, y, None, True, np.arange(4.0) / 10.0)
+    new = rows.weighted(np.array([0, 2]), np.array([3.0, 0.0]))
+    kept = [0, 1, 3]
+    assert np.array_equal(new.order, rows.order[kept])
+    assert np.array_equal(new.weights, [3.0, 1.0, 1.0])
+    assert np.array_equal(new.targets, rows.targets[:, kept])
+    assert np.array_equal(new.offset, rows.offset[kept])
+    assert np.array_equal(rows.weights, np.ones(4))
