@@ -2,8 +2,8 @@
 
     compute  rows / workers · (per_row + per_square · columns²)
     bytes    4 columns² · (2 log2(workers) + √workers) / bandwidth
-    tasks    (2 + 1/8) · partitions · per_task
-    latency  (2 + log8(partitions)) · latency
+    tasks    (partitions + 2 workers) · per_task
+    latency  (3 + log8(workers)) · latency
     client   columns³ / flops
 
 A row takes one integral and products with a matrix of columns × columns. The packed triangle of the posterior goes to
@@ -61,8 +61,8 @@ def round_seconds(machine: Machine, rows: float, columns: int, workers: int, par
     return {
         "compute": rows / at_once * (machine.per_row + machine.per_square * columns**2),
         "bytes": triangle(columns) * (2.0 * depth + at_once**0.5) / machine.bandwidth,
-        "tasks": (2.0 + 1.0 / 8.0) * partitions * machine.per_task,
-        "latency": (2.0 + _depth_of_tree(partitions)) * machine.latency,
+        "tasks": (partitions + 2.0 * at_once) * machine.per_task,
+        "latency": (3.0 + _depth_of_tree(at_once)) * machine.latency,
         "client": columns**3 / machine.flops,
     }
 
@@ -75,19 +75,19 @@ def fitted(sweeps: list[tuple[int, int, float]], rounds: list[tuple[int, float]]
     sweeps
         Rows, columns and seconds of sweeps of one partition by one thread.
     rounds
-        Partitions and seconds of rounds that have nothing to do.
+        Partitions and seconds of rounds that have nothing to do, on two workers.
     """
     table = np.array([[n, n * d**2] for n, d, _ in sweeps], dtype=np.float64)
     seconds = np.array([sweep[-1] for sweep in sweeps])
     per_row, per_square = nnls(table / seconds[:, None], np.ones(seconds.size))[0]
-    stages = np.array([[(2.0 + 1.0 / 8.0) * k, 2.0 + _depth_of_tree(k)] for k, _ in rounds])
+    stages = np.array([[k + 4.0, 4.0] for k, _ in rounds])
     seconds = np.array([each[-1] for each in rounds])
     per_task, latency = nnls(stages / seconds[:, None], np.ones(seconds.size))[0]
     return Machine(float(per_row), float(per_square), float(per_task), float(latency))
 
 
-def _depth_of_tree(partitions: int) -> int:
-    return int(np.ceil(np.log(max(partitions, 2)) / np.log(8.0)))
+def _depth_of_tree(workers: int) -> int:
+    return int(np.ceil(np.log(max(workers, 2)) / np.log(8.0)))
 
 
 def described(machine: Machine, rows: float, columns: int, workers: int, partitions: int, rounds: int) -> str:

@@ -48,6 +48,9 @@ class Executor(Protocol):
     def fetch(self, handles: Sequence[Any]) -> list[Any]:
         """Wait for tasks, and give their values; `LostError` if one cannot be computed any more."""
 
+    def neighbours(self, handles: Sequence[Any]) -> list[list[Any]]:
+        """Wait for tasks, and group them by where their results are."""
+
     def is_lost(self, handle: Any) -> bool:
         """Whether a result is gone for good."""
 
@@ -88,6 +91,10 @@ class Local:
     def fetch(self, handles: Sequence[Any]) -> list[Any]:
         """Nothing to do."""
         return list(handles)
+
+    def neighbours(self, handles: Sequence[Any]) -> list[list[Any]]:
+        """All in one place."""
+        return [list(handles)]
 
     def is_lost(self, handle: Any) -> bool:
         """Nothing can be lost."""
@@ -176,6 +183,16 @@ class Cluster:
                 f"workers died again and again with the same task, probably for want of memory ({error}): give X "
                 "smaller partitions, or the workers more memory"
             ) from error
+
+    def neighbours(self, handles: Sequence[Any]) -> list[list[Any]]:
+        """Group by worker; what has failed or is lost stands alone."""
+        self._wait(list(handles))
+        groups: dict[object, list[Any]] = {}
+        places = self.client.who_has(handles)
+        for future in handles:
+            where = places.get(future.key) or (future.key,)
+            groups.setdefault(where[0], []).append(future)
+        return list(groups.values())
 
     def is_lost(self, handle: Any) -> bool:
         """Whether a future was cancelled, by the scheduler."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.dask._executors import Executor, LostError
-from cavity.dask._tasks import added, item, log_scale_of_part, sweep_part
+from cavity.dask._tasks import added, log_scale_of_part, sweep_part, told_by
 from cavity.ep.partition import Message, Sums, costs
 from cavity.losses import Loss
 
@@ -44,7 +44,9 @@ class OnExecutor:
         def attempt(shared: Any) -> Sums:
             missing = [k for k in chosen if k not in swept or self._executor.is_lost(swept[k])]
             swept.update(zip(missing, self._map(sweep_part, shared, missing), strict=True))
-            each = self._executor.map(item, [(swept[k], 1) for k in chosen])
+            # What partitions tell is added up on their workers first: sites stay where they are.
+            groups = self._executor.neighbours([swept[k] for k in chosen])
+            each = self._executor.map(told_by, [(group,) for group in groups])
             total: Sums = self._executor.fetch([self._tree(each)])[0]
             return total
 

@@ -203,6 +203,11 @@ def item(values: Sequence[Any], place: int) -> Any:
     return values[place]
 
 
+def told_by(swept: Sequence[tuple[PartSites, Sums]]) -> Sums:
+    """Add up what partitions on the same worker told of a round."""
+    return added([sums for _, sums in swept])
+
+
 def added(sums: Sequence[Sums]) -> Sums:
     """Add up what partitions told of a round."""
     return reduce(Sums.plus, sums)
