@@ -94,6 +94,21 @@ def test_csr_chunks_of_another_precision():
     assert_same(found, cavity.EPClassifier().fit(X, y))
 
 
+def test_levels_in_great_number_have_a_sparse_precision():
+    rng = np.random.default_rng(7)
+    data = pd.DataFrame({"x": rng.normal(size=1500), "a": rng.integers(0, 90, 1500), "b": rng.integers(0, 60, 1500)})
+    y = data["x"] + rng.normal(size=90)[data["a"]] + rng.normal(size=60)[data["b"]] + rng.normal(size=1500)
+    data = data.astype({"a": "category", "b": "category"})
+    expected = cavity.EPRegressor(covariance="sparse").fit(data, y)
+    cuts = np.array_split(np.arange(1500), 4)
+    blocks = [dask.delayed(data.iloc[cut]) for cut in cuts]
+    model = cavity.EPRegressor(covariance="sparse")
+    found = cavity.dask.fit(model, blocks, [y.to_numpy()[cut] for cut in cuts], join=False)
+    assert found.plan_.covariance == "sparse"
+    assert_same(found, expected, 0.05)
+    assert np.allclose(found.predict(data.head(9)), expected.predict(data.head(9)), atol=0.02)
+
+
 def table(n=400):
     rng = np.random.default_rng(6)
     shops = rng.choice(list("ABCDEF"), n)

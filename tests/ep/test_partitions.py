@@ -4,18 +4,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from cavity import losses
 from cavity.ep import blocks, partitions
 from cavity.ep.adaptation import Adaptive, Group
 from cavity.ep.blocks import Course
 from cavity.ep.dense import DenseWork
+from cavity.ep.in_process import InProcess
 from cavity.ep.joint import JointWork
+from cavity.ep.knowledge import DenseKnowledge
 from cavity.ep.options import Options
-from cavity.ep.partition import Message, packed, sweep, unpacked
-from cavity.ep.partitions import InProcess, TargetSums
+from cavity.ep.partition import Message, sweep
+from cavity.ep.partitions import TargetSums
 from cavity.ep.result import Status
+from cavity.ep.sparse import SparseWork
 from cavity.factors.arranged import Rows
+from cavity.gaussians import analyse
+from cavity.gaussians._analysis import analyse_blocks
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses.joint import Softmax
 
@@ -50,6 +56,11 @@ def parts_of(X, y, count, order, weights=None, offset=None):
     pieces = np.array_split(order, count)
     cut = [(X[i], y[i][None], None if weights is None else weights[i], True) for i in pieces]
     return [Rows.arrange(*c, None if offset is None else offset[i]) for c, i in zip(cut, pieces, strict=True)]
+
+
+def matrix_of(flat):
+    """The lower triangle that six coefficients send, column by column."""
+    return DenseKnowledge.of_flat(flat, np.zeros(6)).information
 
 
 def assert_same(found, expected, tol=2e-3, evidence=1e-3):
@@ -102,8 +113,8 @@ def test_partitions_without_rows_change_nothing():
 class Forgetful(InProcess):
     """Loses the sites of some partitions in some rounds."""
 
-    def __init__(self, rows, losses_by_round):
-        super().__init__(rows)
+    def __init__(self, rows, losses_by_round, analysis=None):
+        super().__init__(rows, analysis)
         self._losses, self._round = losses_by_round, 0
 
     def sweep(self, message, chosen):
@@ -127,7 +138,7 @@ def test_at_the_fixed_point_the_posterior_alone_decides_on_the_sites(loss):
     X, y = problem(loss)
     rows = InProcess(parts_of(X, y, 3, np.arange(y.size)))
     result = partitions.run(loss, prior_of(loss, 6), rows, Options(200, 1e-7))
-    message = Message(loss, result.prior, packed(result.sites.information), result.sites.shift)
+    message = Message(loss, result.prior, result.sites.information[np.triu_indices(6)], result.sites.shift)
     for part, sites in zip(rows.rows, rows.sites, strict=True):
         derived, sums = sweep(part, None, message)
         assert sums.rederived == 1
@@ -159,7 +170,7 @@ class Overstated(InProcess):
 
     def _unit(self, sites):
         dim = sites.total_shift.size
-        return packed(np.eye(dim))
+        return np.eye(dim)[np.triu_indices(dim)]
 
 
 def test_a_round_that_would_be_improper_is_shortened_with_its_sites():
@@ -172,7 +183,7 @@ def test_a_round_that_would_be_improper_is_shortened_with_its_sites():
     result = partitions.run(loss, prior_of(loss, 6), rows, Options(2, 1e-4))
     assert min(shares) < 1.0
     taken = [s.towards(b, share, 1.0) for s, b, share in zip(rows.sites, rows._before, rows._shares, strict=True)]
-    total = unpacked(sum(part.information for part in taken), 6)
+    total = matrix_of(sum(part.information for part in taken))
     assert np.allclose(np.tril(total), np.tril(result.sites.information), rtol=1e-9, atol=1e-6)
 
 
@@ -184,7 +195,33 @@ def test_sums_of_partitions_are_those_of_their_sites():
     total, shift = np.zeros((6, 6)), np.zeros(6)
     for part, sites in zip(rows.rows, rows.sites, strict=True):
         A = part.block(slice(None))
-        assert np.allclose(np.tril(unpacked(sites.information, 6)), np.tril((A.T * sites.precision) @ A))
+        assert np.allclose(np.tril(matrix_of(sites.information)), np.tril((A.T * sites.precision) @ A))
         total, shift = total + (A.T * sites.precision) @ A, shift + A.T @ sites.shift
     assert np.allclose(total, result.sites.information)
     assert np.allclose(shift, result.sites.shift)
+
+
+def crossed(n=900, seed=0):
+    """Rows of two crossed factors and a number, with an intercept: a sparse precision with a border of two."""
+    rng = np.random.default_rng(seed)
+    one, two = rng.integers(0, 40, n), rng.integers(0, 25, n)
+    hot = sparse.csr_array((np.ones(2 * n), (np.tile(np.arange(n), 2), np.concatenate([one, 40 + two]))), shape=(n, 65))
+    X = sparse.csr_array(sparse.hstack([rng.normal(size=(n, 1)), hot], format="csr"))
+    z = X @ rng.normal(size=66)
+    return X, np.where(z + rng.logistic(size=n) > 0.0, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("loss", [losses.Logistic(), losses.Hinge()], ids=repr)
+@pytest.mark.parametrize("lost", [{}, {2: [0, 3]}], ids=repr)
+def test_a_sparse_precision_over_partitions_is_that_of_all_rows(loss, lost):
+    X, y = crossed()
+    order = np.argsort(X[:, [1]].toarray().ravel())
+    whole = Rows.arrange(X, y[None], None, True)
+    parts = [Rows.arrange(X[i], y[None, i], None, True) for i in np.array_split(order, 5)]
+    analysis = analyse_blocks(lambda: (part.matrix() for part in parts))
+    prior = FactorialGaussian.from_moments(np.zeros(67), 4.0)
+    expected = blocks.run(loss, whole, SparseWork(whole, whole.matrix(), analyse(whole.matrix()), prior), OPTIONS)
+    found = partitions.run(loss, prior, Forgetful(parts, lost, analysis), OPTIONS)
+    assert_same(found, expected)
+    dense = partitions.run(loss, prior, InProcess(parts), OPTIONS)
+    assert_same(found, dense)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cavity.dask._executors import Executor, LostError
 from cavity.dask._tasks import added, log_scale_of_part, sweep_part, told_by
 from cavity.ep.partition import Message, Sums, costs
+from cavity.gaussians import Analysis
 from cavity.losses import Loss
 
 FloatArray = NDArray[np.float64]
@@ -26,8 +27,11 @@ class OnExecutor:
     new ones are derived from the posterior in the next sweep.
     """
 
-    def __init__(self, executor: Executor, rows: Sequence[Any], names: Sequence[object]) -> None:
-        self._executor, self._rows, self._names = executor, rows, names
+    def __init__(
+        self, executor: Executor, rows: Sequence[Any], names: Sequence[object], analysis: Analysis | None = None
+    ) -> None:
+        self._executor, self._rows, self._names, self.analysis = executor, rows, names, analysis
+        self._pattern = None if analysis is None else executor.share(analysis)  # once, and not with every message
         self._sites: list[Any] = [None] * len(rows)
         self._before: list[Any] = [None] * len(rows)
         self._shares = [1.0] * len(rows)
@@ -81,11 +85,14 @@ class OnExecutor:
         return float(self._repeated(attempt, message))
 
     def _map(self, function: Callable[..., Any], shared: Any, chosen: Sequence[int]) -> list[Any]:
-        arguments = [(self._rows[k], self._sites[k], shared, self._shares[k], self._before[k]) for k in chosen]
+        arguments = [
+            (self._rows[k], self._sites[k], shared, self._shares[k], self._before[k], self._pattern) for k in chosen
+        ]
         return self._executor.map(function, arguments, [self._names[k] for k in chosen])
 
     def _repeated(self, attempt: Callable[[Any], Any], message: Message) -> Any:
         """Try until nothing that is needed was lost meanwhile."""
+        message = message._replace(analysis=None)
         shared = self._executor.share(message)
         for _ in range(_ROUNDS):
             try:
@@ -99,6 +106,8 @@ class OnExecutor:
                 self._drop_lost()
                 if self._executor.is_lost(shared):
                     shared = self._executor.share(message)
+                if self._executor.is_lost(self._pattern):
+                    self._pattern = self._executor.share(self.analysis)
         raise RuntimeError(f"workers were lost {_ROUNDS} times within a round of the fit")
 
     def _drop_lost(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
@@ -18,9 +18,11 @@ from cavity.dask._tasks import (
     Look,
     Spread,
     arrange,
+    columns_of,
     item,
     keys_in_ranges,
     look_at,
+    meetings_of,
     read,
     repeats_among,
     reweight,
@@ -35,6 +37,8 @@ from cavity.estimators._categories import Levels
 from cavity.estimators._progress import loop_report
 from cavity.estimators._runs import course_of
 from cavity.estimators._sources import Coding, Moments, Summary, Task
+from cavity.gaussians import Analysis
+from cavity.gaussians._analysis import ColumnCounts, analyse_meetings
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 
 FloatArray = NDArray[np.float64]
@@ -99,8 +103,16 @@ class OnDask:
     # Times what is bearable in one process: whoever has a cluster can wait.
     patience: float = np.inf
 
-    def analysis(self) -> None:
-        """Rows cannot have a sparse precision matrix here."""
+    def analysis(self) -> Analysis:
+        """Analyse the pattern of a sparse precision matrix: columns meet where they meet in any partition."""
+        executor, parts = self.executor, [(part,) for part in self.rows]
+        counts = reduce(ColumnCounts.plus, executor.fetch(executor.map(columns_of, parts)))
+
+        def met(columns: Any) -> Iterator[Any]:
+            for one in executor.map(meetings_of, [(*part, columns) for part in parts]):
+                yield executor.fetch([one])[0]
+
+        return analyse_meetings(counts, met)
 
     def close(self) -> None:
         """Nothing to give back: handles are released with this."""
@@ -108,16 +120,16 @@ class OnDask:
     def run(self, task: Task) -> list[Result]:
         """Run EP for every linear predictor."""
         p, outcomes = task.parameters, []
-        if task.plan.covariance != "full":
+        if task.plan.covariance == "diagonal":
             raise ValueError(
-                f"on Dask a posterior has a full covariance, but the plan for these rows is a {task.plan}; take fewer "
-                "columns, or covariance='full' if you can wait"
+                f"on Dask a posterior has all correlations, but the plan for these rows is a {task.plan}; take fewer "
+                "columns, or covariance='full' or 'sparse'"
             )
         options = Options(p.max_iter, p.tol, single_pass=p.max_iter == 1)
         checkpoint = None if task.checkpoint is None else task.checkpoint(self._digest())
         for k, spread in enumerate(self.spreads):
             targets = TargetSums(spread.mean, float(np.sqrt(spread.squares / max(spread.weight, 1e-300))))
-            partitions = OnExecutor(self.executor, self.rows, self.names)
+            partitions = OnExecutor(self.executor, self.rows, self.names, task.analysis)
             place = (k, len(self.spreads))
             with loop_report(p.verbose, p.max_iter, p.tol, self.shape[0], place) as report:
                 outcomes.append(

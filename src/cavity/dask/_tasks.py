@@ -24,8 +24,10 @@ from cavity.estimators._labels import classes_and_codes, codes_of
 from cavity.estimators._parameters import LARGEST_NUMBER
 from cavity.estimators._sources import Coding, Moments
 from cavity.factors.arranged import Rows
+from cavity.gaussians._analysis import ColumnCounts, meetings
 
 FloatArray = NDArray[np.float64]
+Swept = tuple[PartSites, Sums]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,17 +187,27 @@ def sum_of_function(rows: Rows, function: Callable[[FloatArray], FloatArray]) ->
 
 
 def sweep_part(
-    rows: Rows, last: tuple[PartSites, Sums] | None, message: Message, share: float, before: Any
-) -> tuple[PartSites, Sums]:
+    rows: Rows, last: Swept | None, message: Message, share: float, before: Swept | None, analysis: Any
+) -> Swept:
     """Visit the rows of a partition; ``last`` and ``before`` are what this gave in earlier rounds."""
-    return sweep(rows, last and last[0], message, share, before and before[0])
+    return sweep(rows, last and last[0], message._replace(analysis=analysis), share, before and before[0])
 
 
 def log_scale_of_part(
-    rows: Rows, last: tuple[PartSites, Sums] | None, message: Message, share: float, before: Any
+    rows: Rows, last: Swept | None, message: Message, share: float, before: Swept | None, analysis: Any
 ) -> float:
     """Logarithm of the scale of the sites of a partition."""
-    return log_scale(rows, last and last[0], message, share, before and before[0])
+    return log_scale(rows, last and last[0], message._replace(analysis=analysis), share, before and before[0])
+
+
+def columns_of(rows: Rows) -> ColumnCounts:
+    """Count the entries of the columns."""
+    return ColumnCounts.of(rows.csr(slice(None)))
+
+
+def meetings_of(rows: Rows, columns: Any) -> Any:
+    """Which of these columns meet in a row."""
+    return meetings(rows.csr(slice(None)), columns)
 
 
 def item(values: Sequence[Any], place: int) -> Any:
@@ -203,7 +215,7 @@ def item(values: Sequence[Any], place: int) -> Any:
     return values[place]
 
 
-def told_by(swept: Sequence[tuple[PartSites, Sums]]) -> Sums:
+def told_by(swept: Sequence[Swept]) -> Sums:
     """Add up what partitions on the same worker told of a round."""
     return added([sums for _, sums in swept])
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dgemv, dsyrk, dtrmm
-from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
+from scipy.linalg.lapack import dpotrf, dpotrs, dtpttr, dtrtri, dtrttp
 
 from cavity.ep.knowledge import DenseKnowledge
 from cavity.ep.snapshots import State, arrays_of, gaussian_of
@@ -49,17 +49,18 @@ class DensePosterior:
         lower = np.tril(self.information)
         return DenseKnowledge(lower + np.tril(lower, -1).T, self.shift, self.start.log_scale + log_scale)
 
-    def replace(self, information: FloatArray, shift: FloatArray) -> bool:
+    @property
+    def flat(self) -> FloatArray:
+        """What the rows say, but for their shift, in one row of numbers: the lower triangle, column by column."""
+        return np.asarray(dtrttp(np.asfortranarray(self.information), uplo="L")[0])
+
+    def replace(self, flat: FloatArray, shift: FloatArray) -> bool:
         """Put other knowledge in the place of the present one; False, and nothing changed, if that is improper."""
-        before, self.shift = self.shift, shift
-        if self._factorise(information):
-            return True
-        self.shift = before
-        return False
+        return self._replace(dtpttr(self.prior.dim, flat, uplo="L")[0], shift)
 
     def scale(self, factor: float) -> bool:
         """Multiply all sites by a factor."""
-        return self.replace(factor * self.information, factor * self.shift)
+        return self._replace(factor * self.information, factor * self.shift)
 
     def set_prior(self, prior: FactorialGaussian) -> bool:
         """Put another prior in the place of the present one; False, and nothing changed, if that is improper."""
@@ -86,6 +87,13 @@ class DensePosterior:
         """Return to such a state."""
         self.prior, self.shift = gaussian_of("prior", state), np.array(state["shift"])
         self._factorise(np.asfortranarray(state["information"]))
+
+    def _replace(self, information: FloatArray, shift: FloatArray) -> bool:
+        before, self.shift = self.shift, shift
+        if self._factorise(information):
+            return True
+        self.shift = before
+        return False
 
     def _inverse(self) -> FloatArray:
         """Inverse of the root: products with it take half the time of solving, and are as exact."""
@@ -167,6 +175,11 @@ class DenseWork(DensePosterior):
                 scaled = A[chosen] * np.sqrt(sign * precisions[chosen])[:, None]
                 information = dsyrk(sign, scaled.T, beta=1.0, c=information, lower=1, overwrite_c=1)
         return information
+
+    def flat_of_sites(self, part: slice, precisions: FloatArray) -> FloatArray:
+        """Sum up precisions of sites of a part of the rows, in one row of numbers."""
+        nothing = np.zeros((self.prior.dim, self.prior.dim), order="F")
+        return np.asarray(dtrttp(self.plus_sites(part, precisions, nothing), uplo="L")[0])
 
     def sum_of_shifts(self, part: slice, shifts: FloatArray) -> FloatArray:
         """Sum up shifts of sites of a part of the rows."""

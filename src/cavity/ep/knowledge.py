@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
+from scipy.linalg.lapack import dpotrf, dpotrs, dtpttr, dtrtri
 
 from cavity.gaussians import SparseGaussian, SparsePrecision
 from cavity.gaussians.dense import DenseGaussian
@@ -82,6 +82,11 @@ class DenseKnowledge:
     def nothing(cls, dim: int) -> Self:
         """Say nothing."""
         return cls(np.zeros((dim, dim)), np.zeros(dim))
+
+    @classmethod
+    def of_flat(cls, flat: FloatArray, shift: FloatArray) -> Self:
+        """Say what a lower triangle in one row of numbers does, column by column."""
+        return cls(np.asarray(dtpttr(shift.size, flat, uplo="L")[0]), shift)
 
     def posterior(self, prior: FactorialGaussian) -> DenseGaussian:
         """Multiply by a prior."""

@@ -1,7 +1,8 @@
 """One partition of the rows: what it does in a round of EP, as functions of values.
 
 A round starts from the posterior of all rows. The partition sweeps its own blocks against its own copy of it and gives
-its new sites and their sums; it knows nothing of the others. Precisions of a matrix travel as a packed lower triangle.
+its new sites and their sums; it knows nothing of the others. What rows say travels as one row of numbers: the lower
+triangle of a matrix, or its entries on a pattern.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dtpttr, dtrttp
+from scipy import sparse
 
 from cavity.ep.blocks import Blocks, sites_in_memory
 from cavity.ep.dense import DenseWork, equal_parts
@@ -21,8 +22,10 @@ from cavity.ep.knowledge import DenseKnowledge
 from cavity.ep.options import Options
 from cavity.ep.result import Ledger, Refusal
 from cavity.ep.roles import Fixed
+from cavity.ep.sparse_file import SparseFileWork
 from cavity.factors.arranged import Rows
-from cavity.gaussians.factorial import FactorialGaussian
+from cavity.gaussians import Analysis
+from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 from cavity.losses import Loss
 from cavity.noise import scale_terms
 
@@ -57,6 +60,8 @@ class Message(NamedTuple):
         Which row of the targets is meant.
     scale
         Whether sums for the noise scale are wanted.
+    analysis
+        Pattern of a sparse precision matrix; None for a full covariance.
     """
 
     loss: Loss
@@ -70,6 +75,7 @@ class Message(NamedTuple):
     first: bool = False
     predictor: int = 0
     scale: bool = False
+    analysis: Analysis | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,14 +159,14 @@ def sweep(
     own = _Own(rows, message)
     information, shift = own.begin(sites, share, before)
     work, ledger = own.work, Ledger()
-    start = packed(work.information), work.shift
+    start = work.flat, work.shift
     farthest, residual = np.zeros(work.mean.size), np.zeros(work.mean.size)
     for part in own.parts(message.first):
         here = work.mean
         own.blocks.visit(part, message.first, ledger)
         farthest = np.maximum(farthest, np.abs(work.mean - here))
         residual += work.sum_of_shifts(part, own.sites.turn_shift[part])
-    new = own.stored(information + packed(work.information) - start[0], shift + work.shift - start[1])
+    new = own.stored(information + work.flat - start[0], shift + work.shift - start[1])
     refusals: Counter[Refusal] = Counter()
     trace, steps = ledger.trace(), own.sites.step
     for (_, why), count in trace.refusals.items():
@@ -196,7 +202,7 @@ def costs(rows: Rows, loss: Any, predictor: int, points: FloatArray) -> FloatArr
     width = rows.shape[1]
     turned = points.reshape(-1, width).T
     for part in equal_parts(rows.order.size, max(1, _PRICED_AT_ONCE // (width + turned.shape[1]))):
-        z = rows.block(part) @ turned
+        z = np.asarray((rows.csr(part) if sparse.issparse(rows.X) else rows.block(part)) @ turned)
         if rows.offset is not None:
             z[:, :: predictors or 1] += rows.offset[part, None]
         if predictors is not None:
@@ -206,24 +212,22 @@ def costs(rows: Rows, loss: Any, predictor: int, points: FloatArray) -> FloatArr
     return total
 
 
-def packed(lower: FloatArray) -> FloatArray:
-    """Lower triangle of a matrix, column by column."""
-    return np.asarray(dtrttp(np.asfortranarray(lower), uplo="L")[0])
-
-
-def unpacked(triangle: FloatArray, dim: int) -> FloatArray:
-    """Matrix of which only the lower triangle counts."""
-    return np.asarray(dtpttr(dim, triangle, uplo="L")[0])
+def _work_for(rows: Rows, message: Message) -> DenseWork | SparseFileWork:
+    """Copy of the posterior of all rows, for these."""
+    if message.analysis is not None:
+        work = SparseFileWork(rows, message.analysis, message.prior)
+        if not work.replace(message.information, message.shift):
+            raise ImproperError("prior and what is known must make a proper posterior")
+        return work
+    kind = DenseWork if message.prior.dim == rows.shape[1] else JointWork
+    return kind(rows, message.prior, DenseKnowledge.of_flat(message.information, message.shift), kept=False)
 
 
 class _Own:
     """Rows of a partition with working arrays of their sites, and its copy of the posterior."""
 
     def __init__(self, rows: Rows, message: Message) -> None:
-        self.rows, self.message, dim = rows, message, message.prior.dim
-        known = DenseKnowledge(unpacked(message.information, dim), message.shift)
-        kind = DenseWork if dim == rows.shape[1] else JointWork
-        self.work = kind(rows, message.prior, known, kept=False)
+        self.rows, self.message, self.work = rows, message, _work_for(rows, message)
         self.sites = sites_in_memory(rows, getattr(message.loss, "predictors", None))
         self.sites.ceiling = message.ceiling
         options = Options(power=message.power)
@@ -280,13 +284,13 @@ class _Own:
 
     def _totals(self) -> tuple[FloatArray, FloatArray]:
         """Sum up the sites of all rows."""
-        sites, dim = self.sites, self.message.prior.dim
-        information, shift = np.zeros((dim, dim), order="F"), np.zeros(dim)
+        sites, work = self.sites, self.work
+        information, shift = np.zeros_like(self.message.information), np.zeros_like(self.message.shift)
         if np.any(sites.precision) or np.any(sites.shift):
             for part in self.parts(False):
-                information = self.work.plus_sites(part, sites.precision[part], information)
-                shift += self.work.sum_of_shifts(part, sites.shift[part])
-        return packed(information), shift
+                information += work.flat_of_sites(part, sites.precision[part])
+                shift += work.sum_of_shifts(part, sites.shift[part])
+        return information, shift
 
 
-__all__ = ["Message", "PartSites", "Sums", "costs", "log_scale", "packed", "sweep", "unpacked"]
+__all__ = ["Message", "PartSites", "Sums", "costs", "log_scale", "sweep"]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from cavity.ep.adaptation import Adaptive, unit_of
 from cavity.ep.blocks import Course
@@ -22,10 +23,11 @@ from cavity.ep.driver import run as run_backend
 from cavity.ep.knowledge import DenseKnowledge
 from cavity.ep.options import Options
 from cavity.ep.pace import Pace, change_between, moved_between
-from cavity.ep.partition import Message, PartSites, Sums, costs, log_scale, packed, sweep, unpacked
+from cavity.ep.partition import Message, Sums
 from cavity.ep.result import Ledger, Refusal, Result, Status
 from cavity.ep.snapshots import State, arrays_of, gaussian_of
-from cavity.factors.arranged import Rows
+from cavity.ep.sparse_file import SparseFileWork
+from cavity.gaussians import Analysis
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 from cavity.noise import site_factor, with_scale
@@ -47,6 +49,10 @@ class Partitions(Protocol):
     def count(self) -> int:
         """Number of partitions."""
 
+    @property
+    def analysis(self) -> Analysis | None:
+        """Pattern of a sparse precision matrix for the rows of all; None for a full covariance."""
+
     def sweep(self, message: Message, chosen: Sequence[int]) -> Sums:
         """Let these partitions visit their rows; the sums of their proposed sites."""
 
@@ -61,51 +67,6 @@ class Partitions(Protocol):
 
     def log_scale(self, message: Message) -> float:
         """Sum up the logarithms of the scales of all sites."""
-
-
-class InProcess:
-    """Partitions in this process, one after the other: the reference."""
-
-    def __init__(self, rows: Sequence[Rows]) -> None:
-        self.rows = rows
-        self.sites: list[PartSites | None] = [None] * len(rows)
-        self._before = list(self.sites)
-        self._shares = [1.0] * len(rows)
-
-    @property
-    def count(self) -> int:
-        """Number of partitions."""
-        return len(self.rows)
-
-    def sweep(self, message: Message, chosen: Sequence[int]) -> Sums:
-        """Visit the rows of these partitions."""
-        total: Sums | None = None
-        for k in chosen:
-            new, sums = sweep(self.rows[k], self.sites[k], message, self._shares[k], self._before[k])
-            self._before[k], self.sites[k] = self.sites[k], new
-            total = sums if total is None else total.plus(sums)
-        assert total is not None
-        return total
-
-    def accept(self, chosen: Sequence[int], share: float, from_before: bool) -> None:
-        """Remember the share for the next sweep."""
-        for k in chosen:
-            self._shares[k] = share
-            if share == 1.0 or not from_before:
-                self._before[k] = None
-
-    def forget(self) -> None:
-        """Drop all sites."""
-        self.sites = [None] * self.count
-
-    def costs(self, loss: Loss, predictor: int, points: FloatArray, last: int) -> FloatArray:
-        """Sum up the losses."""
-        return np.asarray(np.sum([costs(rows, loss, predictor, points) for rows in self.rows[: last + 1]], axis=0))
-
-    def log_scale(self, message: Message) -> float:
-        """Sum up the scales of all sites."""
-        parts = zip(self.rows, self.sites, self._shares, self._before, strict=True)
-        return sum(log_scale(rows, sites, message, share, before) for rows, sites, share, before in parts)
 
 
 class TargetSums(NamedTuple):
@@ -153,6 +114,23 @@ def run(
     return run_backend(backend, options, after_loop=going.after_loop, state=going.state)
 
 
+class _NoRows(NamedTuple):
+    """The posterior of the client has no rows of its own."""
+
+    shape: tuple[int, int]
+    csr_at_once: int = 1
+
+    def csr(self, part: slice) -> Any:
+        """Give no rows."""
+        return sparse.csr_array((0, self.shape[1]))
+
+
+def _posterior_of(prior: FactorialGaussian, analysis: Analysis | None) -> DensePosterior | SparseFileWork:
+    if analysis is None:
+        return DensePosterior(prior, DenseKnowledge.nothing(prior.dim))
+    return SparseFileWork(_NoRows((0, prior.dim)), analysis, prior)
+
+
 class Partitioned:
     """The posterior of all partitions."""
 
@@ -168,7 +146,8 @@ class Partitioned:
     ) -> None:
         self.loss, self.partitions, self.options, self.predictor = loss, partitions, options, predictor
         self.adaptation, self.targets = adaptation, targets
-        self.posterior = DensePosterior(prior, DenseKnowledge.nothing(prior.dim))
+        self.analysis = partitions.analysis
+        self.posterior = _posterior_of(prior, self.analysis)
         self.pace, self.beta, self.factor = (
             Pace(options.tol, cautious=partitions.count > 1),
             options.temperature.beta(0),
@@ -266,7 +245,7 @@ class Partitioned:
         return Message(
             self.loss,
             self.prior,
-            packed(self.posterior.information),
+            self.posterior.flat,
             self.posterior.shift,
             self.beta,
             self.options.power,
@@ -275,6 +254,7 @@ class Partitioned:
             first,
             self.predictor,
             self.adaptation.scale,
+            self.analysis,
         )
 
     def _take(self, sums: Sums, chosen: Sequence[int], first: bool, ledger: Ledger) -> bool:
@@ -283,8 +263,8 @@ class Partitioned:
         Where the sites of a partition were lost, what it had said before is not known any more, and all sites are
         shortened towards nothing.
         """
-        posterior, new = self.posterior, unpacked(sums.information, self.prior.dim)
-        old, old_shift, from_before = posterior.information, posterior.shift, not sums.rederived
+        posterior, new = self.posterior, sums.information
+        old, old_shift, from_before = posterior.flat, posterior.shift, not sums.rederived
         mean, spread = posterior.mean, np.sqrt(posterior.variance())
 
         def take(share: float) -> bool:
@@ -345,4 +325,4 @@ class Partitioned:
             ledger.refuse(-1, why, count)
 
 
-__all__ = ["InProcess", "Partitioned", "Partitions", "TargetSums", "run"]
+__all__ = ["Partitioned", "Partitions", "TargetSums", "run"]

@@ -78,6 +78,27 @@ class SparseFileWork:
             self.factor, self.mean, self.shift, self.sums = before
         return share
 
+    @property
+    def flat(self) -> FloatArray:
+        """What the rows say, but for their shift, in one row of numbers."""
+        return self.sums.flat
+
+    def replace(self, flat: FloatArray, shift: FloatArray) -> bool:
+        """Put other knowledge in the place of the present one; False, and nothing changed, if that is improper."""
+        return self._factorise(self.sums.like(flat), shift, self.prior)
+
+    def flat_of_sites(self, part: slice, precisions: FloatArray) -> FloatArray:
+        """Sum up precisions of sites of a part of the rows, in one row of numbers."""
+        return PatternSums.of(self._rows_of(part)[1], precisions).flat
+
+    def sum_of_shifts(self, part: slice, shifts: FloatArray) -> FloatArray:
+        """Sum up shifts of sites of a part of the rows."""
+        return np.asarray(self._rows_of(part)[0].T @ shifts)
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        """Multiply by the posterior covariance."""
+        return self.factor.solve(right)
+
     def scale(self, factor: float) -> bool:
         """Multiply all sites by a factor."""
         return self._factorise(self.sums.times(factor), factor * self.shift, self.prior)

@@ -132,12 +132,21 @@ class Rows:
         """Rows of a part as a C-ordered array of double precision."""
         return dense_rows(self.X, self.intercept, self.order[part])
 
-    def matrix(self) -> Any:
-        """All rows as CSR."""
-        chosen = sparse.csr_array(self.X)[self.order].astype(np.float64)
+    @property
+    def csr_at_once(self) -> int:
+        """Most rows that may be asked for at once as CSR: all."""
+        return self.at_once
+
+    def csr(self, part: slice) -> Any:
+        """Rows of a part as CSR."""
+        chosen = sparse.csr_array(self.X[self.order[part]]).astype(np.float64)
         if not self.intercept:
             return chosen
-        return sparse.hstack([chosen, np.ones((self.order.size, 1))], format="csr")
+        return sparse.hstack([chosen, np.ones((chosen.shape[0], 1))], format="csr")
+
+    def matrix(self) -> Any:
+        """All rows as CSR."""
+        return self.csr(slice(None))
 
 
 def _bits(values: Any, largest: float) -> _Keys:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,6 +119,24 @@ def analyse(X: Any, max_work: float = 2e11, max_memory: float = 4e9) -> Analysis
     return Analysis(fill, work, memory, pattern, _rows(inner, X[:, border].toarray(), pattern))
 
 
+class ColumnCounts(NamedTuple):
+    """Entries of every column, rows, and most entries of a row."""
+
+    counts: FloatArray
+    rows: int
+    widest: int
+
+    @classmethod
+    def of(cls, X: sparse.csr_array) -> ColumnCounts:
+        """Count in CSR rows."""
+        counts = np.bincount(X.indices, minlength=X.shape[1]).astype(np.float64)
+        return cls(counts, X.shape[0], int(np.max(np.diff(X.indptr), initial=0)))
+
+    def plus(self, other: ColumnCounts) -> ColumnCounts:
+        """Add other rows."""
+        return ColumnCounts(self.counts + other.counts, self.rows + other.rows, max(self.widest, other.widest))
+
+
 def analyse_blocks(blocks: Callable[[], Iterable[sparse.csr_array]], max_work: float = 2e11) -> Analysis:
     """Do the same for rows that are not in memory, from two looks at them; the analysis then has no rows.
 
@@ -128,11 +147,15 @@ def analyse_blocks(blocks: Callable[[], Iterable[sparse.csr_array]], max_work: f
     max_work
         As of `analyse`.
     """
-    counts, rows, widest = np.zeros(0), 0, 0
-    for block in blocks():
-        counts = counts if counts.size else np.zeros(block.shape[1])
-        counts += np.bincount(block.indices, minlength=block.shape[1])
-        rows, widest = rows + block.shape[0], max(widest, int(np.max(np.diff(block.indptr), initial=0)))
+    found = reduce(ColumnCounts.plus, (ColumnCounts.of(block) for block in blocks()))
+    return analyse_meetings(found, lambda columns: (meetings(block, columns) for block in blocks()), max_work)
+
+
+def analyse_meetings(
+    found: ColumnCounts, met: Callable[[IntArray], Iterable[sparse.csr_array]], max_work: float = 2e11
+) -> Analysis:
+    """Do the same for rows in several places: ``met`` gives which of some columns meet in the rows of each."""
+    counts, rows, widest = found
     dense = counts > 0.25 * rows
     columns, border = np.flatnonzero(~dense), np.flatnonzero(dense)
     inner = max(widest - border.size, 0)  # entries of a row beside the border, at most
@@ -141,9 +164,8 @@ def analyse_blocks(blocks: Callable[[], Iterable[sparse.csr_array]], max_work: f
     if work > _MOST_ROW_WORK * max_work:
         return Analysis(0, np.inf, np.inf)
     graph = sparse.eye_array(columns.size, dtype=bool, format="csr")
-    for block in blocks():
-        met = _pattern_only(block[:, columns])
-        graph = graph + met.T.tocsr() @ met
+    for more in met(columns):
+        graph = graph + more
         if graph.nnz > _MOST_MEETINGS:
             return Analysis(0, np.inf, np.inf)
     ordering = dissect(graph, max_work)
@@ -153,6 +175,12 @@ def analyse_blocks(blocks: Callable[[], Iterable[sparse.csr_array]], max_work: f
         return Analysis(fill, np.inf, need)
     pattern = _pattern(ordering, graph, columns, border)
     return Analysis(fill, work + ordering.work, need + 24.0 * border.size * columns.size, pattern)
+
+
+def meetings(X: sparse.csr_array, columns: IntArray) -> sparse.csr_array:
+    """Which of these columns meet in a row."""
+    met = _pattern_only(X[:, columns])
+    return met.T.tocsr() @ met
 
 
 def rows_on(pattern: Pattern, X: sparse.csr_array) -> AnalysedRows:

@@ -39,6 +39,16 @@ class PatternSums(NamedTuple):
         border = pattern.order.size - inner
         return cls(np.zeros(pattern.at.size), np.zeros((inner, border)), np.zeros((border, border)))
 
+    @property
+    def flat(self) -> FloatArray:
+        """All numbers in one row."""
+        return np.concatenate([part.ravel() for part in self])
+
+    def like(self, flat: FloatArray) -> PatternSums:
+        """Give such numbers the form of these."""
+        cuts = np.cumsum([part.size for part in self])[:-1]
+        return PatternSums(*(new.reshape(old.shape) for new, old in zip(np.split(flat, cuts), self, strict=True)))
+
     def plus(self, other: PatternSums) -> PatternSums:
         """Add sums over other rows."""
         return PatternSums(*(a + b for a, b in zip(self, other, strict=True)))
