@@ -6,6 +6,7 @@ arguments.
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 import weakref
@@ -21,6 +22,8 @@ from distributed import Client, Future, KilledWorker, default_client, wait
 
 # Times that a task is tried, and seconds without any worker after which a fit is given up.
 _TRIES, _PATIENCE = 3, 120.0
+# Seconds in which a message must reach all workers; else it is sent again.
+_SCATTER_SECONDS = 20.0
 
 
 class LostError(Exception):
@@ -160,11 +163,17 @@ class Cluster:
 
     def share(self, value: Any) -> Any:
         """Scatter to all workers."""
+
+        async def scattered() -> list[Future]:
+            # A list of one: a tuple would be taken for several values. A worker that dies in the middle of it would be
+            # waited for without end.
+            sent = self.client.scatter([value], broadcast=True, hash=False, asynchronous=True)
+            return await asyncio.wait_for(sent, _SCATTER_SECONDS)
+
         start = time.monotonic()
         while True:
             try:
-                # A list of one: a tuple would be taken for several values.
-                return self._kept(self.client.scatter([value], broadcast=True, hash=False))[0]
+                return self._kept(self.client.sync(scattered))[0]
             except (TimeoutError, OSError):  # a worker went away meanwhile, or there is none
                 self._check_connected()
                 if time.monotonic() - start > _PATIENCE:
