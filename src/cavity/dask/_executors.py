@@ -22,7 +22,7 @@ from distributed import Client, Future, KilledWorker, default_client, wait
 
 # Times that a task is tried, and seconds without any worker after which a fit is given up.
 _TRIES, _PATIENCE = 3, 120.0
-# Seconds in which a message must reach all workers; else it is sent again.
+# Seconds in which a message must reach a worker; else it is sent again.
 _SCATTER_SECONDS = 20.0
 
 
@@ -162,12 +162,12 @@ class Cluster:
         return self._kept(futures)
 
     def share(self, value: Any) -> Any:
-        """Scatter to all workers."""
+        """Scatter to a worker, from which the others take it."""
 
         async def scattered() -> list[Future]:
-            # A list of one: a tuple would be taken for several values. A worker that dies in the middle of it would be
-            # waited for without end.
-            sent = self.client.scatter([value], broadcast=True, hash=False, asynchronous=True)
+            # A list of one: a tuple would be taken for several values. It goes to one worker, from which others take
+            # it: the scheduler waits without end for a worker that dies while something is sent to all.
+            sent = self.client.scatter([value], hash=False, asynchronous=True)
             return await asyncio.wait_for(sent, _SCATTER_SECONDS)
 
         start = time.monotonic()
