@@ -18,7 +18,7 @@ UNDECIDED = "undecided here"
 UNKNOWN = "not measured"
 
 _SLOPE = "_slope"
-# Ratios of times that are larger or smaller by this factor could as well have been measured: machines have other work.
+# Ratios of times within this factor of a threshold decide nothing. Chosen, not measured: machines have other work.
 NOISE = 1.25
 
 

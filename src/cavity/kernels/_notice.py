@@ -18,7 +18,8 @@ from numba.core import event
 
 # Seconds of compiling after which the line is written.
 PATIENCE = 2.0
-# Seconds that compiling usually takes: `python -m benchmarks --only first_use` on a quiet machine, rounded up.
+# Seconds that compiling usually takes: estimated from processor times on a busy machine, where exact projection took
+# longest. `python -m benchmarks --only first_use` measures them.
 USUAL_SECONDS = 10
 # Names of what compiled loops do where their arguments do not say it.
 _OF_SINGLE_PASSES = {"single_taylor": "QuickLaplace", "single_star": "VariationalQuadrature"}
