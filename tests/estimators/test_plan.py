@@ -10,9 +10,10 @@ from estimator_cases import STORAGES, two_classes
 from scipy import sparse
 
 from cavity import EPClassifier, EPRegressor
-from cavity.estimators import _plan
+from cavity.estimators import _plan, _sources
 from cavity.estimators._base import ConditionalDeviationsWarning
 from cavity.estimators._plan import WIDEST_STREAM, Plan, full_work, plan_stream
+from cavity.gaussians import Analysis
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 
 OPTIONS = {"prior_variance": 1.0, "max_iter": 20, "tol": 0.1}
@@ -118,7 +119,7 @@ def test_widths_have_limits():
 
 def test_a_sparse_precision_that_fills_in_is_refused(monkeypatch):
     X, y = one_hot()
-    monkeypatch.setattr(_plan, "analyse", lambda matrix: None)
+    monkeypatch.setattr(_sources, "analyse", lambda matrix: Analysis(0, np.inf, np.inf))
     with pytest.raises(ValueError, match="would fill in"):
         EPClassifier(covariance="sparse").fit(X, y)
 
