@@ -13,7 +13,7 @@ PLAIN_KERNELS = textwrap.dedent(
     from cavity.kernels import _tricks
 
     assert not _tricks.ARE_ON
-    assert "_nrt" not in _tricks.OPTIONS
+    assert "_nrt" not in _tricks.OUTER and "_nrt" not in _tricks.INNER
     assert _tricks.with_quick_numpy(len) is len
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(23, 6)), np.where(rng.random(23) < 0.5, 1.0, -1.0)

@@ -75,7 +75,7 @@ def fit(
     >>> import dask.array as da, numpy as np, cavity
     >>> X = da.from_array(np.random.default_rng(0).normal(size=(400, 3)), chunks=(100, 3))
     >>> model = fit(cavity.EPClassifier(), X, X[:, 0] > 0.0)
-    >>> model.coef_[0, 0] > 1.0
+    >>> bool(model.coef_[0, 0] > 1.0)
     True
     """
     if not isinstance(estimator, EPClassifier | EPRegressor):
