@@ -61,7 +61,8 @@ class Table:
     hash_bits
         Logarithm of the number of columns, to the base 2.
     memory
-        Bytes that encoded rows may take in memory, 256 MB by default; more rows are read from the scratch file.
+        Bytes that encoded rows may take in memory, 64 MB by default, which keeps a fit below 1 GB in all; more rows are
+        read from the scratch file.
     scratch
         Folder of the scratch file, by default that of the system for temporary files. It takes 8 bytes per row and
         column, and during a fit 28 bytes per row for the sites.
@@ -86,7 +87,7 @@ class Table:
     missing: str = "error"
     hash_columns: Collection[str] = ()
     hash_bits: int = 18
-    memory: int = 1 << 28
+    memory: int = 1 << 26
     scratch: str | os.PathLike[str] | None = None
     _found: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
