@@ -21,7 +21,7 @@ from cavity.estimators._checkpoints import Checkpoint
 from cavity.estimators._design import Data
 from cavity.estimators._labels import signs_of
 from cavity.estimators._parameters import Parameters
-from cavity.estimators._plan import Plan
+from cavity.estimators._plan import Plan, PlannedRows
 from cavity.estimators._runs import Keeping, run_blocks, run_products
 from cavity.estimators._threads import threads_for
 from cavity.factors.arranged import Rows
@@ -143,23 +143,8 @@ class Task(NamedTuple):
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
 
-class Prepared(Protocol):
+class Prepared(PlannedRows, Protocol):
     """Rows with targets of a loss, ready to be run on."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of rows, and of columns with the constant one."""
-
-    @property
-    def density(self) -> float:
-        """Share of the entries that are not zero, the constant column left out."""
-
-    @property
-    def widest(self) -> int:
-        """Most columns with which a full covariance can be fitted to these rows."""
-
-    def analysis(self) -> Analysis | None:
-        """Analyse the pattern of a sparse precision matrix; None where these rows cannot have one."""
 
     def run(self, task: Task) -> list[Result]:
         """Run EP for every linear predictor."""
