@@ -60,6 +60,10 @@ class PlannedRows(Protocol):
     def widest(self) -> int:
         """Most columns with which a full covariance can be fitted to these rows."""
 
+    @property
+    def patience(self) -> float:
+        """How many times the work that is bearable in one process may be taken."""
+
     def analysis(self) -> Analysis | None:
         """Analyse the pattern of a sparse precision matrix; None where these rows cannot have one."""
 
@@ -76,7 +80,7 @@ def plan_fit(data: PlannedRows, covariance: str) -> tuple[Plan, Analysis | None]
     work, size = full_work(rows, columns), f"{rows} rows of {columns} columns"
     full = Plan("full", f"{size} take about {work:.1g} operations")
     # On a cluster as much is bearable as its user can wait for.
-    bearable = work <= _BEARABLE * getattr(data, "patience", 1.0) and columns <= data.widest
+    bearable = work <= _BEARABLE * data.patience and columns <= data.widest
     if covariance == "auto" and bearable and columns <= 200:  # a sparse precision never pays
         return full, None
     # Dense rows with up to a tenth of entries that are not zero are treated as sparse ones.

@@ -181,6 +181,7 @@ class InMemory:
     data: Data
     rows: Rows
     widest: int = WIDEST_COVARIANCE
+    patience: float = 1.0
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -83,6 +83,7 @@ class PreparedFile:
     table: SpooledTable
     rows: FileRows
     widest: int = WIDEST_COVARIANCE
+    patience: float = 1.0
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -128,6 +128,7 @@ class PreparedWide:
     coding: Coding
     intercept: bool
     widest: int = 0
+    patience: float = 1.0
 
     @property
     def shape(self) -> tuple[int, int]:
