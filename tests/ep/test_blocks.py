@@ -160,7 +160,7 @@ def test_a_sparse_precision_gives_the_same_posterior(loss):
     options = Options(max_iter=500, tol=1e-5)
     dense = run(loss, rows, DenseWork(rows, prior), options)
     matrix = rows.matrix()
-    found = run(loss, rows, SparseWork(rows, matrix, analyse(matrix), prior), options)
+    found = run(loss, rows, SparseWork(rows, analyse(matrix), prior, matrix), options)
     assert_near(found, dense.mean, dense.posterior.covariance, sd=1e-2, share=1e-2)
     assert found.log_evidence == pytest.approx(dense.log_evidence, abs=1e-2)
     np.testing.assert_allclose(found.posterior.covariance, dense.posterior.covariance, rtol=0.02, atol=1e-3)

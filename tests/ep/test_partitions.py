@@ -220,7 +220,7 @@ def test_a_sparse_precision_over_partitions_is_that_of_all_rows(loss, lost):
     parts = [Rows.arrange(X[i], y[None, i], None, True) for i in np.array_split(order, 5)]
     analysis = analyse_blocks(lambda: (part.matrix() for part in parts))
     prior = FactorialGaussian.from_moments(np.zeros(67), 4.0)
-    expected = blocks.run(loss, whole, SparseWork(whole, whole.matrix(), analyse(whole.matrix()), prior), OPTIONS)
+    expected = blocks.run(loss, whole, SparseWork(whole, analyse(whole.matrix()), prior, whole.matrix()), OPTIONS)
     found = partitions.run(loss, prior, Forgetful(parts, lost, analysis), OPTIONS)
     assert_same(found, expected)
     dense = partitions.run(loss, prior, InProcess(parts), OPTIONS)

@@ -84,7 +84,7 @@ def test_prior_variance_and_noise_scale_are_continued(storage, tmp_path):
 
     def fit(loops, state=None):
         matrix = rows.matrix()
-        work = DenseWork(rows, prior) if storage == "dense" else SparseWork(rows, matrix, analyse(matrix), prior)
+        work = DenseWork(rows, prior) if storage == "dense" else SparseWork(rows, analyse(matrix), prior, matrix)
         adaptation = Adaptive([Group(np.arange(4), 1.0)], scale=True)
         return run(losses.Absolute(), rows, work, Options(loops, 0.0), adaptation=adaptation, course=Course(state))
 

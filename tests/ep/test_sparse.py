@@ -21,7 +21,7 @@ def pair(n=120, levels=8, seed=0):
     rows = Rows.arrange(sparse.csr_array(X), np.ones((1, n)), None, True)
     prior = FactorialGaussian.from_moments(rng.normal(size=2 * levels + 1), rng.uniform(0.5, 3.0, 2 * levels + 1))
     matrix = rows.matrix()
-    return DenseWork(rows, prior), SparseWork(rows, matrix, analyse(matrix), prior), rng
+    return DenseWork(rows, prior), SparseWork(rows, analyse(matrix), prior, matrix), rng
 
 
 def assert_same(dense, found, part):

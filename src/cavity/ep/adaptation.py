@@ -27,7 +27,7 @@ from cavity.ep.row_sites import RowSites
 from cavity.ep.snapshots import State
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
-from cavity.noise import estimate_scale, scale_of_sums, scale_of_terms, with_scale
+from cavity.noise import estimate_scale, scale_of_terms, with_scale
 
 FloatArray = NDArray[np.float64]
 
@@ -137,12 +137,6 @@ class Adaptive:
         mean, floor = sites.mean + sites.offset, LEAST_NOISE * unit_of(loss, _spread(targets, weights))
         found = estimate_scale(loss, targets, mean, sites.variance, weights, beta=self.beta, floor=floor)
         return _followed(loss, found)
-
-    def loss_of_sums(self, loss: Loss, sums: tuple[float, float], unit: float) -> Loss:
-        """Loss with the scale that sums over all rows say (`cavity.noise.scale_sums`); ``unit`` is that of targets."""
-        if not self.scale:
-            return loss
-        return _followed(loss, max(scale_of_sums(loss, sums), LEAST_NOISE * unit))
 
     def loss_of_terms(self, loss: Loss, terms: FloatArray, unit: float) -> Loss:
         """Loss with the likeliest scale that sums over all rows say, `cavity.noise.scale_terms`."""

@@ -20,16 +20,15 @@ from numpy.typing import NDArray
 from cavity.ep import joint_sites, row_sites
 from cavity.ep.driver import Change, Run, Step
 from cavity.ep.driver import run as run_backend
+from cavity.ep.evolving import Evolving
 from cavity.ep.options import Options
-from cavity.ep.pace import Pace, change_between, moved_between
-from cavity.ep.result import Ledger, Refusal, Result, Status
+from cavity.ep.pace import change_between
+from cavity.ep.result import Ledger, Refusal, Result
 from cavity.ep.roles import Adaptation, Fixed, Sites, Work
 from cavity.ep.row_sites import RowSites, by_row
-from cavity.ep.snapshots import State, arrays_of, gaussian_of
+from cavity.ep.snapshots import State
 from cavity.factors.arranged import Rows
-from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
-from cavity.noise import site_factor, with_scale
 
 FloatArray = NDArray[np.float64]
 
@@ -92,7 +91,7 @@ def sites_in_memory(rows: Rows, predictors: int | None) -> RowSites:
     return sites
 
 
-class Blocks:
+class Blocks(Evolving):
     """Sites of all rows, and the posterior that they make with the prior."""
 
     def __init__(
@@ -105,32 +104,10 @@ class Blocks:
         adaptation: Adaptation,
         sites: Sites,
     ) -> None:
-        self.loss, self.rows, self.work, self.options, self.adaptation = loss, rows, work, options, adaptation
-        self.targets, self.beta = rows.targets[predictor], options.temperature.beta(0)
-        self.sites = sites
+        super().__init__(loss, work, options, adaptation)
+        self.rows, self.work, self.sites, self.targets = rows, work, sites, rows.targets[predictor]
         self.fitting: Any = row_sites if getattr(loss, "predictors", None) is None else joint_sites
-        self.pace, self.held_back = Pace(options.tol), False
-        self.next_prior, self.next_loss = work.prior, loss
-        self.after: FloatArray = np.empty(0)
-
-    @property
-    def prior(self) -> FactorialGaussian:
-        """The prior, which may change from loop to loop."""
-        return self.work.prior
-
-    @property
-    def mean(self) -> FloatArray:
-        """Posterior mean."""
-        return self.work.mean
-
-    def begin_loop(self, loop: int, beta: float, ledger: Ledger) -> None:
-        """Multiply the sites by the ratio of temperatures."""
-        if beta != self.beta:
-            if self.work.scale(beta / self.beta):
-                self.sites.scale_by(beta / self.beta)
-            else:
-                ledger.refuse(-1, Refusal.RESCALING)
-            self.beta = beta
+        self.held_back = False
 
     def sweep(self, step: Step, ledger: Ledger) -> Change:
         """Visit every row once."""
@@ -146,54 +123,22 @@ class Blocks:
         pending = float(np.max(farthest / np.sqrt(self.after), initial=0.0))
         remaining = self.pace.close(step.loop, change, pending, self.sites.average_step, self.held_back)
         self.sites.ceiling = self.pace.ceiling
-        moved = self._look_ahead(step.loop)
+        moved = self.look_ahead(step.loop)
         return Change(change, np.inf if moved >= 2.0 * self.options.tol else remaining)
 
-    def prepare(self, loop: int, ledger: Ledger) -> None:
-        """Take over the prior and the noise scale that the last loop suggests."""
-        if self.next_loss is not self.loss:
-            factor = site_factor(self.loss, self.next_loss.scale, self._center())  # type: ignore[attr-defined]
-            if self.work.scale(factor):
-                self.sites.scale_by(factor)
-                self.loss = self.next_loss
-        if self.next_prior is not self.work.prior and not self.work.set_prior(self.next_prior):
-            ledger.refuse(-1, Refusal.RESCALING)
+    def scale_sites(self, factor: float) -> None:
+        """Multiply all sites by a factor."""
+        self.sites.scale_by(factor)
 
     def snapshot(self) -> dict[str, Any]:
         """Give sites, what their damping remembers, the posterior, and what adapts with it."""
-        return {
-            **self.sites.arrays(),
-            **self.work.snapshot(),
-            **self.adaptation.snapshot(),
-            "numbers": np.array([self.beta, *self.pace.numbers]),
-            "variances": self.after,
-            **arrays_of("next_prior", self.next_prior),
-            "loss_scales": np.array([float(getattr(one, "scale", 1.0)) for one in (self.loss, self.next_loss)]),
-        }
+        return {**self.sites.arrays(), **super().snapshot()}
 
     def restore(self, state: State) -> None:
         """Return to such a state."""
-        self.work.restore(state)
-        self.adaptation.restore(state)
+        super().restore(state)
         self.sites.set_arrays(state)
-        self.beta, *self.pace.numbers = (float(n) for n in state["numbers"])
         self.sites.ceiling = self.pace.ceiling
-        self.after = np.array(state["variances"])
-        following_prior = gaussian_of("next_prior", state)
-        self.next_prior = self.prior if following_prior == self.prior else following_prior
-        now, following = (float(scale) for scale in state["loss_scales"])
-        if now != getattr(self.loss, "scale", 1.0):
-            self.loss = with_scale(self.loss, now)
-        self.next_loss = self.loss if following == now else with_scale(self.loss, following)
-
-    def finish(self, ledger: Ledger) -> None:
-        """Nothing to do: the posterior is factorised after every block."""
-
-    def result(self, status: Status, ledger: Ledger) -> Result:
-        """Give posterior and the product of all sites as values."""
-        knowledge = self.work.knowledge(self.log_scale())
-        prior = self.work.prior
-        return Result(knowledge.posterior(prior), knowledge, status, ledger.trace(), prior, self.loss)
 
     def log_scale(self) -> float:
         """Scale of all sites under the posterior as it stands: one more look at every row, for the evidence."""
@@ -207,7 +152,7 @@ class Blocks:
             )
         return total
 
-    def _center(self) -> float:
+    def center(self) -> float:
         """Give the weighted mean of the targets."""
         sums = np.zeros(2)
         for part in self.work.parts(False):
@@ -215,12 +160,9 @@ class Blocks:
             sums += float(weights @ self.targets[part]), float(np.sum(weights))
         return float(sums[0] / sums[1])
 
-    def _look_ahead(self, number: int) -> float:
-        """Ask what prior and loss of the next loop should be; the largest change of their logarithms."""
-        work, rows = self.work, self.rows
-        self.next_prior = self.adaptation.prior(work.prior, work.mean, self.after, number, self.pace.change)
-        self.next_loss = self.sites.next_loss(self.adaptation, self.loss, self.targets, rows.weights)
-        return moved_between(work.prior, self.next_prior, self.loss, self.next_loss)
+    def suggested_loss(self) -> Loss:
+        """Ask what the loss of the next loop should be, by the predictors of the loop that ended."""
+        return self.sites.next_loss(self.adaptation, self.loss, self.targets, self.rows.weights)
 
     def visit(self, part: slice, fresh: bool, ledger: Ledger) -> None:
         """Revise the rows of a block; halve their steps while the posterior would be improper."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from cavity.ep.row_sites import RowSites
 from cavity.ep.snapshots import State
 from cavity.losses import Loss
-from cavity.noise import scale_sums
+from cavity.noise import scale_terms
 
 FloatArray = NDArray[np.float64]
 
@@ -89,7 +89,7 @@ class FileSites:
 
     def __init__(self, folder: Path | None, count: int, predictors: int | None, offset: Any, unit: float) -> None:
         self.ceiling, self._offset, self._unit, self._predictors = 1.0, offset, unit, predictors
-        self._sums, self._steps = np.zeros(2), np.zeros(2)
+        self._terms, self._steps = np.zeros(0), np.zeros(2)
         vector = () if predictors is None else (predictors,)
         double, single = np.dtype(np.float64), np.dtype(np.float32)
         kinds: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
@@ -136,16 +136,17 @@ class FileSites:
     def put(self, part: slice, sites: RowSites, loss: Loss, targets: FloatArray, weights: FloatArray) -> None:
         """Write them back, and add what they say about noise and steps to the sums of the loop."""
         if part.start == 0:
-            self._sums[:], self._steps[:] = 0.0, 0.0
+            self._terms, self._steps = np.zeros(1), np.zeros(2)
         for name, column in self.columns.items():
             column.write(part.start, getattr(sites, name))
         self._steps += float(np.sum(sites.step)), sites.step.size
         if "scale" in getattr(loss, "_fields", ()) and self._predictors is None:
-            self._sums += scale_sums(loss, targets[part], sites.mean + sites.offset, sites.variance, weights[part])
+            mean = sites.mean + sites.offset
+            self._terms = self._terms + scale_terms(loss, targets[part], mean, sites.variance, weights[part])
 
     def next_loss(self, adaptation: Any, loss: Loss, targets: FloatArray, weights: FloatArray) -> Loss:
         """Ask what the loss of the next loop should be, by the sums of the loop."""
-        following: Loss = adaptation.loss_of_sums(loss, (float(self._sums[0]), float(self._sums[1])), self._unit)
+        following: Loss = adaptation.loss_of_terms(loss, self._terms, self._unit)
         return following
 
     def scale_by(self, factor: float) -> None:

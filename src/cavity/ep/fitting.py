@@ -255,7 +255,7 @@ def _run_blocks(
         work = DenseWork(rows, prior)
     else:
         matrix = rows.matrix()
-        work = SparseWork(rows, matrix, analyse(matrix), prior)
+        work = SparseWork(rows, analyse(matrix), prior, matrix)
     with ProgressBar(options.max_iter, flag("verbose", watch.verbose)) as bar:
         return blocks.run(batches.loss, rows, work, options, course=blocks.Course(watch.state, bar.count_loop))
 

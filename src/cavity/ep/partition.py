@@ -22,7 +22,7 @@ from cavity.ep.knowledge import DenseKnowledge
 from cavity.ep.options import Options
 from cavity.ep.result import Ledger, Refusal
 from cavity.ep.roles import Fixed
-from cavity.ep.sparse_file import SparseFileWork
+from cavity.ep.sparse import SparseWork
 from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
@@ -212,10 +212,10 @@ def costs(rows: Rows, loss: Any, predictor: int, points: FloatArray) -> FloatArr
     return total
 
 
-def _work_for(rows: Rows, message: Message) -> DenseWork | SparseFileWork:
+def _work_for(rows: Rows, message: Message) -> DenseWork | SparseWork:
     """Copy of the posterior of all rows, for these."""
     if message.analysis is not None:
-        work = SparseFileWork(rows, message.analysis, message.prior)
+        work = SparseWork(rows, message.analysis, message.prior)
         if not work.replace(message.information, message.shift):
             raise ImproperError("prior and what is known must make a proper posterior")
         return work

@@ -20,17 +20,17 @@ from cavity.ep.blocks import Course
 from cavity.ep.dense import DensePosterior, doubling_parts
 from cavity.ep.driver import Change, Step
 from cavity.ep.driver import run as run_backend
+from cavity.ep.evolving import Evolving
 from cavity.ep.knowledge import DenseKnowledge
 from cavity.ep.options import Options
-from cavity.ep.pace import Pace, change_between, moved_between
+from cavity.ep.pace import change_between
 from cavity.ep.partition import Message, Sums
-from cavity.ep.result import Ledger, Refusal, Result, Status
-from cavity.ep.snapshots import State, arrays_of, gaussian_of
-from cavity.ep.sparse_file import SparseFileWork
+from cavity.ep.result import Ledger, Refusal, Result
+from cavity.ep.snapshots import State
+from cavity.ep.sparse import SparseWork
 from cavity.gaussians import Analysis
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
-from cavity.noise import site_factor, with_scale
 
 FloatArray = NDArray[np.float64]
 
@@ -125,14 +125,16 @@ class _NoRows(NamedTuple):
         return sparse.csr_array((0, self.shape[1]))
 
 
-def _posterior_of(prior: FactorialGaussian, analysis: Analysis | None) -> DensePosterior | SparseFileWork:
+def _posterior_of(prior: FactorialGaussian, analysis: Analysis | None) -> DensePosterior | SparseWork:
     if analysis is None:
         return DensePosterior(prior, DenseKnowledge.nothing(prior.dim))
-    return SparseFileWork(_NoRows((0, prior.dim)), analysis, prior)
+    return SparseWork(_NoRows((0, prior.dim)), analysis, prior)
 
 
-class Partitioned:
+class Partitioned(Evolving):
     """The posterior of all partitions."""
+
+    posterior: DensePosterior | SparseWork
 
     def __init__(
         self,
@@ -144,33 +146,10 @@ class Partitioned:
         adaptation: Adaptive,
         targets: TargetSums,
     ) -> None:
-        self.loss, self.partitions, self.options, self.predictor = loss, partitions, options, predictor
-        self.adaptation, self.targets = adaptation, targets
-        self.analysis = partitions.analysis
-        self.posterior = _posterior_of(prior, self.analysis)
-        self.pace, self.beta, self.factor = (
-            Pace(options.tol, cautious=partitions.count > 1),
-            options.temperature.beta(0),
-            1.0,
-        )
-        self.next_prior, self.next_loss = prior, loss
-        self.after: FloatArray = np.empty(0)
-
-    @property
-    def prior(self) -> FactorialGaussian:
-        """The prior, which may change from round to round."""
-        return self.posterior.prior
-
-    @property
-    def mean(self) -> FloatArray:
-        """Posterior mean."""
-        return self.posterior.mean
-
-    def begin_loop(self, loop: int, beta: float, ledger: Ledger) -> None:
-        """Multiply the sites by the ratio of temperatures, at the next message."""
-        if beta != self.beta:
-            self._scale_sites(beta / self.beta, ledger)
-            self.beta = beta
+        posterior = _posterior_of(prior, partitions.analysis)
+        super().__init__(loss, posterior, options, adaptation, cautious=partitions.count > 1)
+        self.partitions, self.predictor, self.targets = partitions, predictor, targets
+        self.finds_scale, self.factor, self.terms = adaptation.scale, 1.0, np.empty(0)
 
     def sweep(self, step: Step, ledger: Ledger) -> Change:
         """Let all partitions visit their rows once."""
@@ -196,50 +175,31 @@ class Partitioned:
         remaining = self.pace.close(step.loop, change, pending, average_step, unfinished)
         if self.partitions.count > 1:
             remaining *= _SLOWER
-        moved = self._look_ahead(step.loop, total.terms)
+        self.terms = total.terms
+        moved = self.look_ahead(step.loop)
         return Change(change, np.inf if moved >= 2.0 * self.options.tol else remaining)
 
-    def prepare(self, loop: int, ledger: Ledger) -> None:
-        """Take over the prior and the noise scale that the last round suggests."""
-        if self.next_loss is not self.loss:
-            new: Any = self.next_loss
-            if self._scale_sites(site_factor(self.loss, new.scale, self.targets.mean), None):
-                self.loss = self.next_loss
-        if self.next_prior is not self.prior and not self.posterior.set_prior(self.next_prior):
-            ledger.refuse(-1, Refusal.RESCALING)
+    def scale_sites(self, factor: float) -> None:
+        """Multiply all sites by a factor, at the next message."""
+        self.factor *= factor
 
-    def snapshot(self) -> dict[str, Any]:
-        """Give the posterior and what adapts with it; sites stay where they are."""
-        return {
-            **self.posterior.snapshot(),
-            **self.adaptation.snapshot(),
-            "numbers": np.array([self.beta, *self.pace.numbers]),
-            "variances": self.after,
-            **arrays_of("next_prior", self.next_prior),
-            "loss_scales": np.array([float(getattr(one, "scale", 1.0)) for one in (self.loss, self.next_loss)]),
-        }
+    def center(self) -> float:
+        """Give the weighted mean of the targets."""
+        return self.targets.mean
+
+    def suggested_loss(self) -> Loss:
+        """Ask what the loss of the next round should be."""
+        return self.adaptation.loss_of_terms(self.loss, self.terms, unit_of(self.loss, self.targets.spread))
+
+    def log_scale(self) -> float:
+        """Sum up the logarithms of the scales of all sites."""
+        return self.partitions.log_scale(self._message(False))
 
     def restore(self, state: State) -> None:
         """Return to such a state; sites follow from the posterior."""
-        self.posterior.restore(state)
-        self.adaptation.restore(state)
-        self.beta, *self.pace.numbers = (float(n) for n in state["numbers"])
-        self.after, self.factor = np.array(state["variances"]), 1.0
-        following_prior = gaussian_of("next_prior", state)
-        self.next_prior = self.prior if following_prior == self.prior else following_prior
-        now, following = (float(scale) for scale in state["loss_scales"])
-        if now != getattr(self.loss, "scale", 1.0):
-            self.loss = with_scale(self.loss, now)
-        self.next_loss = self.loss if following == now else with_scale(self.loss, following)
+        super().restore(state)
+        self.factor = 1.0
         self.partitions.forget()
-
-    def finish(self, ledger: Ledger) -> None:
-        """Nothing to do: the posterior is factorised after every round."""
-
-    def result(self, status: Status, ledger: Ledger) -> Result:
-        """Give posterior and the product of all sites as values."""
-        knowledge = self.posterior.knowledge(self.partitions.log_scale(self._message(False)))
-        return Result(knowledge.posterior(self.prior), knowledge, status, ledger.trace(), self.prior, self.loss)
 
     def _message(self, first: bool) -> Message:
         return Message(
@@ -253,8 +213,8 @@ class Partitioned:
             self.factor,
             first,
             self.predictor,
-            self.adaptation.scale,
-            self.analysis,
+            self.finds_scale,
+            self.partitions.analysis,
         )
 
     def _take(self, sums: Sums, chosen: Sequence[int], first: bool, ledger: Ledger) -> bool:
@@ -300,22 +260,6 @@ class Partitioned:
         share = next((s for s, price in zip(shares, prices[1:], strict=True) if price <= good), shares[-1])
         take(share)
         return share
-
-    def _scale_sites(self, factor: float, ledger: Ledger | None) -> bool:
-        """Multiply all sites by a factor, if that leaves the posterior proper."""
-        if self.posterior.scale(factor):
-            self.factor *= factor
-            return True
-        if ledger is not None:
-            ledger.refuse(-1, Refusal.RESCALING)
-        return False
-
-    def _look_ahead(self, number: int, terms: FloatArray) -> float:
-        """Ask what prior and loss of the next round should be; the largest change of their logarithms."""
-        prior, unit = self.prior, unit_of(self.loss, self.targets.spread)
-        self.next_prior = self.adaptation.prior(prior, self.mean, self.after, number, self.pace.change)
-        self.next_loss = self.adaptation.loss_of_terms(self.loss, terms, unit)
-        return moved_between(prior, self.next_prior, self.loss, self.next_loss)
 
     def _note(self, sums: Sums, ledger: Ledger) -> None:
         ledger.updates += sums.updates

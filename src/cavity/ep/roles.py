@@ -18,27 +18,14 @@ from cavity.losses import Loss
 FloatArray = NDArray[np.float64]
 
 
-class Work(Protocol):
-    """The posterior while EP works on it: what a backend for full or sparse precision offers."""
+class Posterior(Protocol):
+    """The posterior that prior and sites make."""
 
     prior: FactorialGaussian
     mean: FloatArray
 
     def knowledge(self, log_scale: float) -> Knowledge:
         """Give what the rows say, apart from the prior, with this scale of the sites."""
-
-    def parts(self, first: bool) -> Sequence[slice]:
-        """Blocks of rows of the first loop, or of a later one."""
-
-    def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the linear predictors of a block."""
-
-    def add(self, part: slice, precisions: FloatArray, shifts: FloatArray, farthest: float) -> float:
-        """Add to the sites of a block and return one; or change nothing and return the share that may be added.
-
-        The posterior must be proper, and no predictor of the block may move by more than ``farthest`` of its standard
-        deviations, before or after, whichever is larger.
-        """
 
     def scale(self, factor: float) -> bool:
         """Multiply all sites by a factor; False, and nothing changed, if the posterior would be improper."""
@@ -54,6 +41,23 @@ class Work(Protocol):
 
     def restore(self, state: State) -> None:
         """Return to such a state."""
+
+
+class Work(Posterior, Protocol):
+    """The posterior while EP visits blocks of rows: what a backend for full or sparse precision offers."""
+
+    def parts(self, first: bool) -> Sequence[slice]:
+        """Blocks of rows of the first loop, or of a later one."""
+
+    def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the linear predictors of a block."""
+
+    def add(self, part: slice, precisions: FloatArray, shifts: FloatArray, farthest: float) -> float:
+        """Add to the sites of a block and return one; or change nothing and return the share that may be added.
+
+        The posterior must be proper, and no predictor of the block may move by more than ``farthest`` of its standard
+        deviations, before or after, whichever is larger.
+        """
 
 
 class Sites(Protocol):
@@ -95,7 +99,7 @@ class Adaptation(Protocol):
     def loss(self, loss: Loss, targets: FloatArray, weights: FloatArray, sites: RowSites) -> Loss:
         """Loss for the next loop; only its field ``scale`` may differ."""
 
-    def loss_of_sums(self, loss: Loss, sums: tuple[float, float], unit: float) -> Loss:
+    def loss_of_terms(self, loss: Loss, terms: FloatArray, unit: float) -> Loss:
         """Do the same from sums over all rows, where these are not kept in memory."""
 
     def snapshot(self) -> dict[str, Any]:
@@ -119,7 +123,7 @@ class Fixed:
         """Keep the loss."""
         return loss
 
-    def loss_of_sums(self, loss: Loss, sums: tuple[float, float], unit: float) -> Loss:
+    def loss_of_terms(self, loss: Loss, terms: FloatArray, unit: float) -> Loss:
         """Keep the loss."""
         return loss
 

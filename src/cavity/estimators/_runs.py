@@ -22,7 +22,6 @@ from cavity.ep.result import Refusal, Result
 from cavity.ep.roles import Work
 from cavity.ep.row_sites import RowSites
 from cavity.ep.sparse import SparseWork
-from cavity.ep.sparse_file import SparseFileWork
 from cavity.estimators._checkpoints import Checkpoint
 from cavity.estimators._design import Data, squared, with_intercept
 from cavity.estimators._parameters import Parameters
@@ -80,12 +79,7 @@ def run_blocks(
     matrix = None if analysis is None or analysis.rows is None else rows.matrix()
     outcomes = []
     for k in range(len(rows.targets)):
-        work: Work
-        if analysis is None:
-            work = work_for(rows, prior)
-        else:
-            in_memory = matrix is not None
-            work = SparseWork(rows, matrix, analysis, prior) if in_memory else SparseFileWork(rows, analysis, prior)
+        work: Work = work_for(rows, prior) if analysis is None else SparseWork(rows, analysis, prior, matrix)
         sites = None if make_sites is None else make_sites(loss)
         place = (k, len(rows.targets))
         try:

@@ -47,6 +47,10 @@ class AnalysedRows(NamedTuple):
     border: FloatArray
     products: sparse.csr_array
 
+    def part(self, part: slice) -> AnalysedRows:
+        """Give some of the rows."""
+        return AnalysedRows(self.inner[part], self.border[part], self.products[part])
+
     @property
     def parts(self) -> list[slice]:
         """Parts of the rows, so that what is computed per row and border column takes bounded memory."""

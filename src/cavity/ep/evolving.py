@@ -1,0 +1,118 @@
+"""What changes from loop to loop beside the sites: temperature, prior, noise scale, and the pace of the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cavity.ep.options import Options
+from cavity.ep.pace import Pace, moved_between
+from cavity.ep.result import Ledger, Refusal, Result, Status
+from cavity.ep.roles import Adaptation, Posterior
+from cavity.ep.snapshots import State, arrays_of, gaussian_of
+from cavity.gaussians.factorial import FactorialGaussian
+from cavity.losses import Loss
+from cavity.noise import site_factor, with_scale
+
+FloatArray = NDArray[np.float64]
+
+
+class Evolving:
+    """A backend of the driver but for its sites, which a subclass keeps: what all do before and after a sweep."""
+
+    def __init__(
+        self, loss: Loss, posterior: Posterior, options: Options, adaptation: Adaptation, cautious: bool = False
+    ) -> None:
+        self.loss, self.posterior, self.options, self.adaptation = loss, posterior, options, adaptation
+        self.beta, self.pace = options.temperature.beta(0), Pace(options.tol, cautious)
+        self.next_prior, self.next_loss = posterior.prior, loss
+        self.after: FloatArray = np.empty(0)
+
+    def scale_sites(self, factor: float) -> None:
+        """Multiply all sites by a factor; the posterior has done so."""
+        raise NotImplementedError
+
+    def center(self) -> float:
+        """Give the weighted mean of the targets."""
+        raise NotImplementedError
+
+    def log_scale(self) -> float:
+        """Sum up the logarithms of the scales of all sites under the posterior as it stands."""
+        raise NotImplementedError
+
+    def suggested_loss(self) -> Loss:
+        """Ask what the loss of the next loop should be."""
+        raise NotImplementedError
+
+    @property
+    def prior(self) -> FactorialGaussian:
+        """The prior, which may change from loop to loop."""
+        return self.posterior.prior
+
+    @property
+    def mean(self) -> FloatArray:
+        """Posterior mean."""
+        return self.posterior.mean
+
+    def begin_loop(self, loop: int, beta: float, ledger: Ledger) -> None:
+        """Multiply the sites by the ratio of temperatures."""
+        if beta != self.beta:
+            if self.posterior.scale(beta / self.beta):
+                self.scale_sites(beta / self.beta)
+            else:
+                ledger.refuse(-1, Refusal.RESCALING)
+            self.beta = beta
+
+    def prepare(self, loop: int, ledger: Ledger) -> None:
+        """Take over the prior and the noise scale that the last loop suggests."""
+        if self.next_loss is not self.loss:
+            new: Any = self.next_loss
+            factor = site_factor(self.loss, new.scale, self.center())
+            if self.posterior.scale(factor):
+                self.scale_sites(factor)
+                self.loss = self.next_loss
+        if self.next_prior is not self.prior and not self.posterior.set_prior(self.next_prior):
+            ledger.refuse(-1, Refusal.RESCALING)
+
+    def look_ahead(self, loop: int) -> float:
+        """Ask what prior and loss of the next loop should be; the largest change of their logarithms."""
+        self.next_prior = self.adaptation.prior(self.prior, self.mean, self.after, loop, self.pace.change)
+        self.next_loss = self.suggested_loss()
+        return moved_between(self.prior, self.next_prior, self.loss, self.next_loss)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Give the posterior and what adapts with it."""
+        return {
+            **self.posterior.snapshot(),
+            **self.adaptation.snapshot(),
+            "numbers": np.array([self.beta, *self.pace.numbers]),
+            "variances": self.after,
+            **arrays_of("next_prior", self.next_prior),
+            "loss_scales": np.array([float(getattr(one, "scale", 1.0)) for one in (self.loss, self.next_loss)]),
+        }
+
+    def restore(self, state: State) -> None:
+        """Return to such a state."""
+        self.posterior.restore(state)
+        self.adaptation.restore(state)
+        self.beta, *self.pace.numbers = (float(n) for n in state["numbers"])
+        self.after = np.array(state["variances"])
+        following_prior = gaussian_of("next_prior", state)
+        self.next_prior = self.prior if following_prior == self.prior else following_prior
+        now, following = (float(scale) for scale in state["loss_scales"])
+        if now != getattr(self.loss, "scale", 1.0):
+            self.loss = with_scale(self.loss, now)
+        self.next_loss = self.loss if following == now else with_scale(self.loss, following)
+
+    def finish(self, ledger: Ledger) -> None:
+        """Nothing to do: the posterior is factorised after every block."""
+
+    def result(self, status: Status, ledger: Ledger) -> Result:
+        """Give posterior and the product of all sites as values."""
+        knowledge = self.posterior.knowledge(self.log_scale())
+        return Result(knowledge.posterior(self.prior), knowledge, status, ledger.trace(), self.prior, self.loss)
+
+
+__all__ = ["Evolving"]
