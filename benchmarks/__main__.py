@@ -6,49 +6,35 @@ import argparse
 import json
 import os
 import platform
+from importlib import import_module
 from pathlib import Path
 
 # One thread: set before any library reads it.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ[_name] = "1"
 
-from benchmarks import (  # noqa: E402
-    blocks,
-    calibration,
-    coverage,
-    dask_cluster,
-    first_use,
-    minimize,
-    models,
-    posterior,
-    posterior_census,
-    prior,
-    recentred,
-    sparse,
-    speed,
-    streams,
-    tables,
-)
 from benchmarks.bars import Row, markdown  # noqa: E402
-from benchmarks.comparison import report  # noqa: E402
 from reference.machine import processor  # noqa: E402
 
-# Parts that give bars and the tables behind them.
-_ALL = (
-    posterior,
-    posterior_census,
-    coverage,
-    calibration,
-    prior,
-    blocks,
-    streams,
-    sparse,
-    minimize,
-    recentred,
-    models,
-    tables,
-)
-MEASURED = {part.__name__.rpartition(".")[2]: part.measure for part in _ALL} | {"dask": dask_cluster.measure}
+# Parts that give bars and the tables behind them, and their modules: imported when they are asked for, since some need
+# libraries that others do not.
+MEASURED = {
+    name: f"benchmarks.{name}"
+    for name in (
+        "posterior",
+        "posterior_census",
+        "coverage",
+        "calibration",
+        "prior",
+        "blocks",
+        "streams",
+        "sparse",
+        "minimize",
+        "recentred",
+        "models",
+        "tables",
+    )
+} | {"dask": "benchmarks.dask_cluster"}
 PARTS = ("speed", "first_use", "comparison", *MEASURED)
 
 
@@ -68,11 +54,13 @@ def main() -> int:
     if "speed" in chosen:
         missed += report_bars("speed", speed_rows(options.quick), options.out)
     if "first_use" in chosen:
+        first_use = import_module("benchmarks.first_use")
         missed += report_bars("first_use", [*first_use.first_use(), *first_use.memory()], options.out)
-    for name, measure in MEASURED.items():
+    for name, module in MEASURED.items():
         if name in chosen:
-            missed += report_measures(name, *measure(options.quick), options.out)
+            missed += report_measures(name, *import_module(module).measure(options.quick), options.out)
     if "comparison" in chosen:
+        report = import_module("benchmarks.comparison.report")
         lines = report.compare(options.quick)
         print(f"\n{report.write(lines, machine(), options.out)}\n")
     print(f"\ntables in {options.out}; {missed} bars missed")
@@ -81,8 +69,8 @@ def main() -> int:
 
 def speed_rows(quick: bool) -> list[Row]:
     """All bars on speed."""
-    repeats = 3 if quick else 30
-    rows = speed.census(repeats)
+    speed, repeats = import_module("benchmarks.speed"), 3 if quick else 30
+    rows: list[Row] = speed.census(repeats)
     rows += speed.long_matrix(max(3, repeats // 3), 100_000 if quick else 1_000_000)
     rows += speed.sparse_pass(max(2, repeats // 5), 20_000 if quick else 200_000)
     return rows + speed.growth(max(3, repeats // 3))
