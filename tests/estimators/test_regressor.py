@@ -214,6 +214,18 @@ def test_the_scale_is_found_whatever_it_is(scale):
     assert product_regressor().fit(X, y).scale_ == pytest.approx(scale, rel=0.1)
 
 
+@pytest.mark.parametrize(("n", "d", "noise"), [(100, 200, 0.3), (100, 400, 0.1), (60, 59, 0.3)])
+def test_scale_and_prior_variance_are_found_together_where_columns_are_many(n, d, noise):
+    """Neighbours of what was found have no more evidence."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(n, d))
+    y = X @ rng.normal(size=d) / np.sqrt(d) + noise * rng.normal(size=n)
+    found = EPRegressor().fit(X, y)
+    for scale_factor, variance_factor in ((0.8, 1.0), (1.25, 1.0), (1.0, 0.7), (1.0, 1.4), (0.8, 1.2)):
+        other = EPRegressor(scale=scale_factor * found.scale_, prior_variance=variance_factor * found.prior_variance_)
+        assert other.fit(X, y).log_evidence_ < found.log_evidence_ + 0.15
+
+
 def test_a_given_scale_is_kept():
     X, y = line()
     for normalize in (True, False):

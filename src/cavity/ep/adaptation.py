@@ -10,7 +10,8 @@ maximises the evidence, up to the added coefficients, which keep it finite where
 that matters, or separable classes. In the first loops, far from the fixed point, it is averaged with the step of
 expectation maximisation, which is slower and never overshoots.
 
-The noise scale follows the step of expectation maximisation, :mod:`cavity.noise`.
+The noise scale follows the step of expectation maximisation, :mod:`cavity.noise`, lengthened where the coefficients
+explain much of the rows: there plain steps are short.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from scipy import sparse
 from cavity.ep.row_sites import RowSites
 from cavity.ep.snapshots import State
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.losses import Loss
+from cavity.losses import Loss, offers
 from cavity.noise import estimate_scale, scale_of_terms, with_scale
 
 FloatArray = NDArray[np.float64]
@@ -39,6 +40,11 @@ _LARGEST_FACTOR = 10.0
 # logarithm is predicted: where columns can explain any targets, no noise would be left, and with it no digit of a row's
 # cavity.
 LEAST_NOISE = 1e-4
+
+
+# Largest share of the rows' information that is believed to be taken up by coefficients: it lengthens a step of the
+# noise scale twentyfold. And the step of its logarithm beyond which the prior variance follows it.
+_MOST_EXPLAINED, _SCALE_MOVES = 0.95, 0.005
 
 
 class Group(NamedTuple):
@@ -65,20 +71,29 @@ class Adaptive:
         Whether the field ``scale`` of the loss is to be found.
     beta
         Power of all factors.
+    weight
+        Number of rows, or sum of their weights; without it the noise scale takes plain steps.
     """
 
     groups: Sequence[Group] = ()
     scale: bool = False
     beta: float = 1.0
+    weight: float = np.inf
     _last: FloatArray | None = None
     _waited: int = 0
     _found: bool = False
+    _explained: float = 0.0
+    _scale_step: float = 0.0
+    _trust: float = 1.0
 
     def prior(
         self, prior: FactorialGaussian, mean: FloatArray, variance: FloatArray, loop: int, change: float
     ) -> FactorialGaussian:
         """Prior with the revised variances."""
-        if not self.groups or self._found:
+        # The share of the rows' information that the coefficients take up.
+        taken_up = (mean.size - float(prior.precision @ variance)) / self.weight
+        self._explained = min(max(taken_up, 0.0), _MOST_EXPLAINED)
+        if not self.groups or (self._found and abs(self._scale_step) <= _SCALE_MOVES):
             return prior
         cautious = loop < 3  # far from the fixed point
         self._waited += 1
@@ -108,11 +123,11 @@ class Adaptive:
     def snapshot(self) -> dict[str, Any]:
         """Give what is remembered between two loops."""
         last = np.full((2, len(self.groups)), np.nan) if self._last is None else self._last
-        return {"adaptation": np.array([self._waited, self._found, *np.ravel(last)])}
+        return {"adaptation": np.array([self._waited, self._found, self._scale_step, self._trust, *np.ravel(last)])}
 
     def restore(self, state: State) -> None:
         """Return to such a state."""
-        waited, found, *last = (float(number) for number in state["adaptation"])
+        waited, found, self._scale_step, self._trust, *last = (float(number) for number in state["adaptation"])
         self._waited, self._found = int(waited), bool(found)
         self._last = None if np.any(np.isnan(last)) else np.reshape(last, (2, len(self.groups)))
 
@@ -136,23 +151,30 @@ class Adaptive:
             return loss
         mean, floor = sites.mean + sites.offset, LEAST_NOISE * unit_of(loss, _spread(targets, weights))
         found = estimate_scale(loss, targets, mean, sites.variance, weights, beta=self.beta, floor=floor)
-        return _followed(loss, found)
+        return self._followed(loss, found)
 
     def loss_of_terms(self, loss: Loss, terms: FloatArray, unit: float) -> Loss:
         """Loss with the likeliest scale that sums over all rows say, `cavity.noise.scale_terms`."""
         if not self.scale:
             return loss
-        return _followed(loss, max(scale_of_terms(loss, terms, beta=self.beta), LEAST_NOISE * unit))
+        return self._followed(loss, max(scale_of_terms(loss, terms, beta=self.beta), LEAST_NOISE * unit))
 
-
-def _followed(loss: Loss, found: float) -> Loss:
-    """Give the loss the scale found, or one on its way there; the same loss where that makes no difference."""
-    if not np.isfinite(found):
-        return loss
-    before = float(loss.scale)  # type: ignore[attr-defined]
-    new = min(max(found, before / _LARGEST_FACTOR), before * _LARGEST_FACTOR)
-    unchanged = abs(np.log(new / before)) < 1e-4
-    return loss if unchanged else with_scale(loss, new)
+    def _followed(self, loss: Loss, found: float) -> Loss:
+        """Give the loss the scale found, or one on its way there; the same loss where that makes no difference."""
+        if not np.isfinite(found):
+            return loss
+        before = float(loss.scale)  # type: ignore[attr-defined]
+        ratio = (found / before) ** 2
+        # Where the loss is curved, a step of expectation maximisation leaves the explained share of the distance: go
+        # the whole way, or less of it where steps turned round.
+        turned = self._scale_step * (ratio - 1.0) < 0.0
+        self._trust = min(1.5 * self._trust, 1.0) if not turned else 0.5 * self._trust
+        share = self._trust * self._explained if offers(loss).smooth else 0.0
+        if ratio > share:
+            found = before * float(np.sqrt((ratio - share) / (1.0 - share)))
+        new = min(max(found, before / _LARGEST_FACTOR), before * _LARGEST_FACTOR)
+        self._scale_step = float(np.log(new / before))
+        return loss if abs(self._scale_step) < 1e-4 else with_scale(loss, new)
 
 
 def unit_of(loss: Loss, spread: float) -> float:

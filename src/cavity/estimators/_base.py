@@ -196,7 +196,7 @@ class LinearEP(ReadsRows):
             (loss, plan), analysis = joint, None
         typical = totals.typical_variance(self._typical_spread)
         prior, groups = self._prior_and_groups(p, typical, getattr(loss, "predictors", 1))
-        adaptation = Adaptive(groups, self._finds_scale)
+        adaptation = Adaptive(groups, self._finds_scale, weight=totals.rows)
         outcomes = rows.run(Task(loss, prior, plan, p, adaptation, analysis, self.random_state, checkpoint))
         with threads_for(rows.shape):
             self._keep(plan, p.intercept, outcomes, rows, totals)
