@@ -24,7 +24,7 @@ PRIOR_VARIANCE = 25.0
 MEAN_BAR, RATIO_BAR, SKEWNESS = 0.15, (0.9, 1.1), 0.4
 SAME = 0.01
 # Effective draws of every coefficient; the bar asks for 2,000.
-DRAWS, DRAWS_LARGE, DRAWS_QUICK = 10_000, 2_500, 500
+DRAWS, DRAWS_LARGE, DRAWS_QUICK = 10_000, 2_000, 500
 # Summaries of draws that were made before, by their problem.
 CACHE = Path("bench-results") / "draws"
 

@@ -22,11 +22,12 @@ CHAINS = 16
 # Leapfrog steps of a quarter of the period of a standard Gaussian, and the acceptance that the warm-up aims at.
 _QUARTER, _ACCEPTANCE = 0.5 * np.pi, 0.8
 _WARM_UP = 60
-# Leapfrog steps below this length are too small, and slices are taken instead: of a Gaussian so much wider, so that its
-# tails are not the lighter ones, with so many of them per draw.
-_SHORTEST, _WIDER, _THIN = 0.1, 1.1, 5
+# Leapfrog steps below this length, over the number of coefficients, are too small, and slices are taken instead, whose
+# moves are the shorter the more coefficients there are: of a Gaussian so much wider, so that its tails are not the
+# lighter ones, with so many of them per draw.
+_SHORTEST, _WIDER, _THIN = 1.0, 1.1, 5
 # Draws of each chain that are made before it is asked whether they are enough, and at most.
-_ROUND, _MOST = 250, 20_000
+_ROUND, _MOST = 50, 20_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +107,7 @@ def draw(
     chains = _Chains(value, gradient, rng.standard_normal((CHAINS, mean.size)), rng)
     for _ in range(_WARM_UP):
         chains.step(adapt=True)
-    make = chains.steps if chains.length >= _SHORTEST else _Slices(value, chains.points, rng).steps
+    make = chains.steps if chains.length >= _SHORTEST / mean.size else _Slices(value, chains.points, rng).steps
     kept = np.empty((0, CHAINS, mean.size))
     while len(kept) < _MOST:
         kept = np.concatenate([kept, make(_ROUND)])
