@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from partition_cases import InProcess
 from scipy import sparse
 
 from cavity import losses
@@ -11,7 +12,6 @@ from cavity.ep import blocks, partitions
 from cavity.ep.adaptation import Adaptive, Group
 from cavity.ep.blocks import Course
 from cavity.ep.dense import DenseWork
-from cavity.ep.in_process import InProcess
 from cavity.ep.joint import JointWork
 from cavity.ep.knowledge import DenseKnowledge
 from cavity.ep.options import Options

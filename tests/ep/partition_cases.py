@@ -1,4 +1,4 @@
-"""Partitions of the rows in this process, one after the other: what `cavity.ep.partitions` is tested by."""
+"""Partitions of the rows in this process: what `cavity.ep.partitions` is tested by."""
 
 from __future__ import annotations
 
