@@ -126,20 +126,26 @@ class Preprocessing(NamedTuple):
 
 
 def encode_rows(
-    numbers: FloatArray, codes: NDArray[np.int64], levels: Sequence[int], preprocessing: Preprocessing, dense: bool
+    numbers: FloatArray,
+    codes: NDArray[np.int64],
+    levels: Sequence[int],
+    preprocessing: Preprocessing,
+    dense: bool,
+    constant: bool = False,
 ) -> Any:
     """Encode rows: numbers preprocessed, then one column per level and one for levels that are not known.
 
     ``codes`` has one column per column of categories, the number of levels for one that is not known. CSR without
-    stored zeros, or dense.
+    stored zeros, or dense, and then with a column of ones at the end if ``constant``.
     """
     made, n = preprocessing.apply(numbers), len(numbers)
     first = made.shape[1]
     starts = first + np.concatenate([[0], np.cumsum(np.asarray(levels, dtype=np.int64) + 1)])
     width = int(starts[-1])
     if dense or not len(levels):
-        rows = np.zeros((n, width))
+        rows = np.zeros((n, width + constant))
         rows[:, :first] = made
+        rows[:, width:] = 1.0
         for k in range(len(levels)):
             rows[np.arange(n), starts[k] + codes[:, k]] = 1.0
         return rows

@@ -21,9 +21,10 @@ FloatArray = NDArray[np.float64]
 
 
 class Read(NamedTuple):
-    """A batch in numbers: features that are numbers, codes of levels, and what every row has beside them."""
+    """A batch in numbers, ``whole``, and its parts: features that are numbers, codes of levels, and what rows have."""
 
     batch: Batch
+    whole: FloatArray
     numbers: FloatArray
     codes: FloatArray
     target: FloatArray
@@ -32,8 +33,7 @@ class Read(NamedTuple):
 
     def records(self) -> FloatArray:
         """Give records for the spool, rows of weight zero left out."""
-        whole = np.column_stack([self.numbers, self.codes, self.target, self.offset, self.weight])
-        return whole if np.all(self.weight > 0.0) else whole[self.weight > 0.0]
+        return self.whole if np.all(self.weight > 0.0) else self.whole[self.weight > 0.0]
 
 
 @dataclass(slots=True, eq=False)
@@ -83,22 +83,22 @@ class FirstPass:
 
     def _numbers(self, batch: Batch) -> Read:
         """Check a batch, and bring it to numbers."""
-        n = batch.n_rows
-        numbers = np.empty((n, len(self.schema.numbers)))
+        width = len(self.schema.numbers)
+        whole = np.empty((batch.n_rows, width + len(self.schema.categories) + 3))
+        numbers, codes, (target, offset, weight) = whole[:, :width], whole[:, width:-3], whole[:, -3:].T
         for k, name in enumerate(self.schema.numbers):
             numbers[:, k] = self._number(batch, name, missing=self.fills)
-        codes = np.empty((n, len(self.schema.categories)))
         for k, name in enumerate(self.schema.categories):
             codes[:, k] = _coded(batch, name, self.levels[k])
-        weight = np.ones(n) if self.roles.weight is None else self._number(batch, self.roles.weight)
+        weight[:] = 1.0 if self.roles.weight is None else self._number(batch, self.roles.weight)
         row = first_bad(weight, lambda w: w < 0.0)
         if row is not None:
             raise ValueError(
                 f"{where(batch, row, self.roles.weight)}: a weight must not be negative, got {weight[row]:g}"
             )
-        offset = np.zeros(n) if self.roles.offset is None else self._number(batch, self.roles.offset)
-        target = self._target(batch)
-        return Read(batch, numbers, codes, target, offset, weight)
+        offset[:] = 0.0 if self.roles.offset is None else self._number(batch, self.roles.offset)
+        target[:] = self._target(batch)
+        return Read(batch, whole, numbers, codes, target, offset, weight)
 
     def _gather(self, numbers: FloatArray, target: FloatArray, offset: FloatArray, weight: FloatArray) -> None:
         kept = weight > 0.0

@@ -24,14 +24,22 @@ class RunningMoments:
 
     def add(self, values: FloatArray, weights: FloatArray | None = None) -> None:
         """Add rows ``(n, columns)``, by the formula of Chan, Golub and LeVeque for two sets of rows."""
+        if weights is None and not np.isnan(np.sum(values)):
+            mean = np.asarray(np.mean(values, axis=0) if len(values) else self.mean)
+            apart = values - mean
+            self._join(np.full(self.mean.shape, float(len(values))), mean, np.einsum("ij,ij->j", apart, apart))
+            return
         present = ~np.isnan(values)
         w = present if weights is None else present * weights[:, None]
-        count = np.sum(w, axis=0, dtype=np.float64)
+        count = np.asarray(np.sum(w, axis=0, dtype=np.float64))
         filled = np.where(present, values, 0.0)
         safe = np.where(count > 0.0, count, 1.0)
         mean = np.einsum("ij,ij->j", filled, np.asarray(w, dtype=np.float64)) / safe
         apart = np.where(present, values - mean, 0.0)
-        squares = np.einsum("ij,ij,ij->j", apart, apart, np.asarray(w, dtype=np.float64))
+        self._join(count, mean, np.einsum("ij,ij,ij->j", apart, apart, np.asarray(w, dtype=np.float64)))
+
+    def _join(self, count: FloatArray, mean: FloatArray, squares: FloatArray) -> None:
+        """Take over what other rows have."""
         total = self.count + count
         share = count / np.where(total > 0.0, total, 1.0)
         delta = np.where(count > 0.0, mean - self.mean, 0.0)

@@ -44,14 +44,14 @@ class Encoder:
         raw = records[:, -3]
         return raw if self.classes is None else self.classes[raw.astype(np.intp)]
 
-    def rows(self, records: FloatArray, dense: bool) -> Any:
-        """Encode records as rows, dense or CSR."""
+    def rows(self, records: FloatArray, dense: bool, constant: bool = False) -> Any:
+        """Encode records as rows, dense or CSR; dense ones with a column of ones if ``constant``."""
         numbers = len(self.preprocessing.numbers)
         codes = records[:, numbers : numbers + len(self.places)].astype(np.int64)
         for k, places in enumerate(self.places):
             codes[:, k] = places[codes[:, k]]
         counts = [len(places) for places in self.places]
-        return encode_rows(records[:, :numbers], codes, counts, self.preprocessing, dense)
+        return encode_rows(records[:, :numbers], codes, counts, self.preprocessing, dense, constant)
 
 
 class FileRows:
@@ -108,8 +108,8 @@ class FileRows:
 
     def block(self, part: slice) -> FloatArray:
         """Rows of a part as a C-ordered array of double precision."""
-        rows = self.encoder.rows(self.read(part), dense=True)
-        return np.column_stack([rows, np.ones(len(rows))]) if self.intercept else rows
+        rows: FloatArray = self.encoder.rows(self.read(part), dense=True, constant=self.intercept)
+        return rows
 
 
 class _Slices:
