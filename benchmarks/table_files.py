@@ -42,6 +42,12 @@ def write_libsvm(path: Path, size: int) -> int:
         return _until(size, (file.write(text) and ROWS_PER_CHUNK for text in libsvm_chunks()), path)
 
 
+def write_held_out(path: Path) -> Path:
+    """Write a chunk of libsvm rows that no file has."""
+    path.write_bytes(next(libsvm_chunks(first=2**30)))
+    return path
+
+
 def _until(size: int, counts: Iterator[int], path: Path) -> int:
     rows = 0
     while rows == 0 or path.stat().st_size < size:
@@ -67,12 +73,15 @@ def table_chunks() -> Iterator[Any]:
         yield pa.table([*X, names.take(pa.array(shops)), y.astype(np.int8)], schema=_schema())
 
 
-def libsvm_chunks() -> Iterator[bytes]:
-    """Lines without end, in chunks. Feature j has a frequency in proportion to 1 / j; features count from 1."""
+def libsvm_chunks(first: int = 0) -> Iterator[bytes]:
+    """Lines without end, in chunks from the first on.
+
+    Feature j has a frequency in proportion to 1 / j; features count from 1.
+    """
     coefficients = np.random.default_rng(0).normal(size=FEATURES)
     features = pa.array([str(j + 1) for j in range(FEATURES)])
     values = pa.array([f"{v / 1000:g}" for v in range(1, 1000)])
-    for k in range(2**30):
+    for k in range(first, first + 2**30):
         rng = np.random.default_rng((0, k))
         drawn = np.exp(rng.random((ROWS_PER_CHUNK, DRAWS_PER_ROW)) * np.log(FEATURES)).astype(np.int64) - 1
         drawn.sort(axis=1)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from benchmarks.bars import Row, markdown
-from benchmarks.table_files import table_chunks, write_csv, write_libsvm, write_parquet
+from benchmarks.table_files import table_chunks, write_csv, write_held_out, write_libsvm, write_parquet
 
 # Bars: peak memory in bytes, and times beside those of plain reading and of Vowpal Wabbit.
 MEMORY, READING, VOWPAL = 1e9, 1.5, 1.3
@@ -31,14 +32,21 @@ HEADER = ("file", "size, GB", "rows", "work", "seconds", "MB/s", "peak memory, G
 # What a process of its own does: fit, and say what it took.
 FIT = """
 import json, resource, sys, time, warnings
+import numpy as np
+from sklearn.metrics import log_loss
 warnings.simplefilter("ignore")
 from cavity import EPClassifier
 from cavity.tables import Table
 start = time.perf_counter()
 table = Table(sys.argv[1], target=sys.argv[2], scratch=sys.argv[4])
 model = EPClassifier(max_iter=int(sys.argv[3])).fit(table)
-seconds = time.perf_counter() - start
-print(json.dumps({"seconds": seconds, "loops": model.n_iter_, "plan": str(model.plan_), "status": model.status_.name,
+seconds, score = time.perf_counter() - start, None
+if len(sys.argv) > 5:  # rows held out
+    labels = [float(line.split(b" ", 1)[0]) > 0 for line in open(sys.argv[5], "rb")]
+    table = Table(sys.argv[5], target=sys.argv[2], scratch=sys.argv[4])
+    chances = np.concatenate([block[:, 1] for block in model.predict_proba(table)])
+    score = float(log_loss(labels, chances))
+print(json.dumps({"seconds": seconds, "loops": model.n_iter_, "status": model.status_.name, "score": score,
                   "memory": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
 """
 
@@ -59,36 +67,38 @@ def at_size(gigabytes: float) -> tuple[list[Row], dict[str, str]]:
             count = write(path, int(gigabytes * 1e9))
             target = "target" if kind == "svm" else "bought"
             passes = [1] if kind == "svm" else [100, 1]
-            found = {loops: fitted(path, target, loops) for loops in passes}
+            held_out = [write_held_out(folder / "held_out.svm")] if kind == "svm" else []
+            found = {loops: fitted(path, target, loops, *held_out) for loops in passes}
             for loops, one in found.items():
                 lines.append(line(path, count, "one pass" if loops == 1 else "fit", one))
                 memory = f"{one['memory'] / 1e9:.2f} GB, {one['status']}, {one['loops']} loops, {one['seconds']:.0f} s"
                 what = f"{kind}, {'one pass' if loops == 1 else 'fit'}: peak memory"
                 rows.append(Row(what, memory, f"{MEMORY / 1e9:g} GB", one["memory"] <= MEMORY))
-            rows += PEERS[kind](path, found[1]["seconds"])
+            rows += PEERS[kind](path, found[1])
             path.unlink()
     rows += [same_as_in_memory(kind) for kind in ("csv", "parquet")]
     return rows, {"tables": markdown(HEADER, lines)}
 
 
-def fitted(path: Path, target: str, loops: int) -> dict[str, object]:
-    """Fit in a process of its own."""
-    command = [sys.executable, "-c", FIT, str(path), target, str(loops), str(path.parent)]
+def fitted(path: Path, target: str, loops: int, *held_out: Path) -> dict[str, Any]:
+    """Fit in a process of its own; score rows held out, if there are any."""
+    command = [sys.executable, "-c", FIT, str(path), target, str(loops), str(path.parent), *map(str, held_out)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
-def line(path: Path, count: int, work: str, one: dict[str, object]) -> tuple[str, ...]:
+def line(path: Path, count: int, work: str, one: dict[str, Any]) -> tuple[str, ...]:
     """One line of the table."""
     size = path.stat().st_size
-    seconds, memory = float(one["seconds"]), float(one["memory"])  # type: ignore[arg-type]
+    seconds, memory = float(one["seconds"]), float(one["memory"])
     numbers = (f"{seconds:.1f}", f"{size / 1e6 / seconds:.0f}", f"{memory / 1e9:.2f}", str(one["loops"]))
     return path.suffix[1:], f"{size / 1e9:.2f}", f"{count:,}", work, *numbers
 
 
-def against_reading(path: Path, seconds: float) -> list[Row]:
+def against_reading(path: Path, one: dict[str, Any]) -> list[Row]:
     """One pass over CSV against reading it by Arrow."""
-    start = time.perf_counter()
+    seconds, start = one["seconds"], time.perf_counter()
     with pyarrow.csv.open_csv(path) as reader:
         for _ in reader:
             pass
@@ -97,8 +107,9 @@ def against_reading(path: Path, seconds: float) -> list[Row]:
     return [Row("csv, one pass", measured, f"at most {READING:g} x pyarrow.csv", seconds <= READING * plain)]
 
 
-def against_vowpal(path: Path, seconds: float) -> list[Row]:
+def against_vowpal(path: Path, one: dict[str, Any]) -> list[Row]:
     """One pass over libsvm against Vowpal Wabbit's, on the same rows in its own format, where it is installed."""
+    seconds = one["seconds"]
     if find_spec("vowpalwabbit") is None:
         return [Row("libsvm, one pass", f"{seconds:.1f} s; Vowpal Wabbit is not installed", f"{VOWPAL:g} x", False)]
     from vowpalwabbit import Workspace
@@ -109,12 +120,24 @@ def against_vowpal(path: Path, seconds: float) -> list[Row]:
             label, _, features = text.partition(" ")
             file.write(f"{'1' if float(label) > 0 else '-1'} | {features}")
     start = time.perf_counter()
-    workspace = Workspace(f"--loss_function logistic -b 18 --quiet -d {other}")
-    workspace.finish()
+    workspace = Workspace(f"--loss_function logistic --link logistic -b 18 --quiet -d {other}")
     plain = time.perf_counter() - start
     other.unlink()
+    losses = []
+    with (path.parent / "held_out.svm").open() as source:
+        for text in source:
+            label, _, features = text.partition(" ")
+            chance = float(workspace.predict(f"| {features}"))
+            right = chance if float(label) > 0 else 1.0 - chance
+            losses.append(-np.log(max(right, 1e-15)))
+    workspace.finish()
+    score = float(np.mean(losses))
     measured = f"{seconds:.1f} s against {plain:.1f} s: {seconds / plain:.2f} x"
-    return [Row("libsvm, one pass", measured, f"at most {VOWPAL:g} x Vowpal Wabbit", seconds <= VOWPAL * plain)]
+    scores = f"{one['score']:.4f} against {score:.4f}"
+    return [
+        Row("libsvm, one pass", measured, f"at most {VOWPAL:g} x Vowpal Wabbit", seconds <= VOWPAL * plain),
+        Row("libsvm, one pass: held-out log loss", scores, "no worse than Vowpal Wabbit", one["score"] <= score),
+    ]
 
 
 def same_as_in_memory(kind: str) -> Row:
@@ -136,9 +159,9 @@ def same_as_in_memory(kind: str) -> Row:
 
 
 WRITERS: dict[str, Callable[[Path, int], int]] = {"csv": write_csv, "parquet": write_parquet, "svm": write_libsvm}
-PEERS: dict[str, Callable[[Path, float], list[Row]]] = {
+PEERS: dict[str, Callable[[Path, dict[str, Any]], list[Row]]] = {
     "csv": against_reading,
-    "parquet": lambda path, seconds: [],
+    "parquet": lambda path, one: [],
     "svm": against_vowpal,
 }
 
