@@ -19,6 +19,9 @@ REACH = 2.0
 # All panels have the same axis of time, up to the limit of a fit.
 SECONDS, TICKS = (5e-4, 250.0), (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 
+# Powers of ten that a printed number takes.
+WIDTH = 0.5
+
 
 def draw(lines: list[Any], path: Path) -> None:
     """Left and low is best."""
@@ -58,9 +61,18 @@ def _panel(ax: Any, lines: list[Any]) -> None:
             marker="|" if beyond else MARKERS[line.library], color=COLOURS[line.library],
             markersize=14 if first else 7, zorder=3 if first else 2, alpha=1.0 if first else 0.8,
         )  # fmt: skip
-        if beyond:
-            ax.annotate(f"{line.score:.3g}", (line.seconds, top + margin), (0, -14), textcoords="offset points",
-                        ha="center", fontsize=7, color=COLOURS[line.library])  # fmt: skip
+    _name_beyond(ax, [line for line in lines if line.score > top], top + margin)
     ax.set_ylim(low - margin, top + margin)
     ax.ticklabel_format(axis="y", useOffset=False)
     ax.grid(alpha=0.25)
+
+
+def _name_beyond(ax: Any, lines: list[Any], edge: float) -> None:
+    """Print the scores of marks at the upper edge, below one another where they would overlap."""
+    ends: list[float] = []  # of each row of numbers, as logarithms of seconds
+    for line in sorted(lines, key=lambda line: line.seconds):
+        place = np.log10(max(line.seconds, 1.2 * SECONDS[0]))
+        row = next((k for k, end in enumerate(ends) if end < place - WIDTH), len(ends))
+        ends[row : row + 1] = [place]
+        ax.annotate(f"{line.score:.3g}", (10.0**place, edge), (0, -14 - 9 * row), textcoords="offset points",
+                    ha="center", fontsize=7, color=COLOURS[line.library])  # fmt: skip
