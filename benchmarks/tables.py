@@ -77,7 +77,7 @@ def at_size(gigabytes: float) -> tuple[list[Row], dict[str, str]]:
             rows += PEERS[kind](path, found[1])
             path.unlink()
     rows += [same_as_in_memory(kind) for kind in ("csv", "parquet")]
-    return rows, {"tables": markdown(HEADER, lines)}
+    return rows, {"tables-fits": markdown(HEADER, lines)}
 
 
 def fitted(path: Path, target: str, loops: int, *held_out: Path) -> dict[str, Any]:
