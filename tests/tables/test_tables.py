@@ -5,7 +5,9 @@ import pandas as pd
 import pytest
 
 from cavity import EPClassifier, EPRegressor, load, save
+from cavity.estimators._plan import plan_fit
 from cavity.tables import Table
+from cavity.tables._prepared import PreparedFile
 
 # Means in standard deviations, and ratios of deviations: twice the tolerance of a fit at most.
 SAME = 0.01
@@ -241,3 +243,10 @@ def test_bad_targets_say_what_is_wrong(frame, files, tmp_path):
         EPClassifier().fit(table_of([files["csv"], tmp_path / "less.csv"], "label"))
     with pytest.raises(ValueError, match=r"less\.csv has no column 'b', which the model needs"):
         list(EPClassifier().fit(table_of(files["csv"], "label")).predict(Table(tmp_path / "less.csv")))
+
+
+def test_many_rows_of_a_file_keep_all_correlations():
+    """Five gigabytes of 72 columns: to read them takes minutes, and a fit may take more of them."""
+    table = type("Rows", (), {"shape": (28_000_000, 72), "density": 0.3})()
+    plan, _ = plan_fit(PreparedFile(None, table), "auto")
+    assert plan.covariance == "full"

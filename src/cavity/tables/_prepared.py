@@ -28,6 +28,10 @@ from cavity.tables._spool import Spool
 
 FloatArray = NDArray[np.float64]
 
+# Work that is bearable for rows of a file, in that for rows in memory: to read them once takes minutes, a fit may take
+# half an hour. At 70 columns that is 200 million rows.
+_PATIENCE = 10.0
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpooledTable:
@@ -83,7 +87,7 @@ class PreparedFile:
     table: SpooledTable
     rows: FileRows
     widest: int = WIDEST_COVARIANCE
-    patience: float = 1.0
+    patience: float = _PATIENCE
 
     @property
     def shape(self) -> tuple[int, int]:
