@@ -12,11 +12,9 @@ from itertools import product
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity._checks import as_float, flag, shown, whole_number
-
-FloatArray = NDArray[np.float64]
+from cavity._types import FloatArray
 
 __all__ = ["GaussHermite", "MonteCarlo", "Precision3", "Precision5"]
 

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cavity._checks import is_number, positive_number, shown, whole_number
-
-IndexArray = NDArray[np.intp]
+from cavity._types import IndexArray
 
 __all__ = ["Annealing", "Cyclic", "Given", "Shuffled", "Steps"]
 

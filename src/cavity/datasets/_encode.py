@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-from numpy.typing import NDArray
+
+from cavity._types import FloatArray
 
 from ._tables import Column
 
@@ -24,12 +25,12 @@ class Design:
         Column names: a number's own, ``column=level`` for a category, ``constant`` at last.
     """
 
-    X: NDArray[np.float64]
-    y: NDArray[np.float64]
+    X: FloatArray
+    y: FloatArray
     names: tuple[str, ...]
 
 
-def encode(features: Mapping[str, Column], labels: NDArray[np.float64], scale: str) -> Design:
+def encode(features: Mapping[str, Column], labels: FloatArray, scale: str) -> Design:
     """One-hot the categories, append the constant, and, but for raw columns, centre and scale every one."""
     n_rows = len(labels)
     names, columns = zip(*_numeric_columns(features), strict=True)
@@ -43,7 +44,7 @@ def encode(features: Mapping[str, Column], labels: NDArray[np.float64], scale: s
     return Design(X, labels, (*names, "constant"))
 
 
-def _numeric_columns(features: Mapping[str, Column]) -> Iterator[tuple[str, NDArray[np.float64]]]:
+def _numeric_columns(features: Mapping[str, Column]) -> Iterator[tuple[str, FloatArray]]:
     for name, column in features.items():
         if column.dtype.kind != "U":
             yield name, column.astype(np.float64)

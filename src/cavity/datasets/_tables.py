@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 
+from cavity._types import FloatArray
+
 from . import _files
 
-Column: TypeAlias = NDArray[np.float64] | NDArray[np.str_]
+Column: TypeAlias = FloatArray | NDArray[np.str_]
 Kinds: TypeAlias = Mapping[str, type[float] | type[str]]
 
 
@@ -39,7 +41,7 @@ class Dataset:
     name: str
     title: str
     features: Mapping[str, Column]
-    labels: NDArray[np.float64]
+    labels: FloatArray
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -111,5 +113,5 @@ def _dataset(name: str, title: str, kinds: Kinds, rows: list[list[str]], positiv
     return Dataset(name, title, features, _signs(np.array(answers) == positive))
 
 
-def _signs(is_positive: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _signs(is_positive: NDArray[np.bool_]) -> FloatArray:
     return np.where(is_positive, 1.0, -1.0)

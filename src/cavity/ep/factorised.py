@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cavity._types import FloatArray, IndexArray
 from cavity.ep.driver import Change, Failure, Step
 from cavity.ep.options import Negative, Options
 from cavity.ep.result import Ledger, Refusal, Result, Status
@@ -22,8 +22,6 @@ from cavity.factors import Factor
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.schemes._protocol import Scheme
 from cavity.schemes.constants import NEGLIGIBLE, SITE_FLOOR, UPDATE_HALVINGS
-
-FloatArray = NDArray[np.float64]
 
 
 class Update(NamedTuple):
@@ -252,7 +250,7 @@ def change_between(before: FactorialGaussian, after: FactorialGaussian, options:
     return Change(float(max(mean, width)), float(max(mean, width)))
 
 
-def visits_with_next(options: Options, count: int, loop: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def visits_with_next(options: Options, count: int, loop: int) -> tuple[IndexArray, IndexArray]:
     """List the factors visited in a loop, and for each the one visited after it."""
     visits = options.order.visits(count, loop)
     last = visits[-1:] if options.single_pass else options.order.visits(count, loop + 1)[:1]

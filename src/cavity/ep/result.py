@@ -12,11 +12,9 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cavity._types import FloatArray
 from cavity.gaussians.factorial import FactorialGaussian
-
-FloatArray = NDArray[np.float64]
 
 
 class Refusal(Enum):

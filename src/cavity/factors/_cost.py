@@ -8,11 +8,12 @@ from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from cavity._checks import flag, one_of, positive_number, shown, whole_number
-from cavity.factors._protocol import Curvature, Derivatives, FloatArray, StarCosts
+from cavity._types import FloatArray, IndexArray
+from cavity.factors._protocol import Curvature, Derivatives, StarCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class CostFactor:
     dim: int
     gradient: Callable[[FloatArray], ArrayLike] | None = None
     curvature: Callable[[FloatArray], ArrayLike] | None = None
-    coordinates: NDArray[np.intp] | None = None
+    coordinates: IndexArray | None = None
     vectorized: bool = False
     differentiate: Literal["differences", "jax"] = "differences"
     step: float | None = None
@@ -171,7 +172,7 @@ class CostFactor:
         return array
 
 
-def _checked_coordinates(coordinates: ArrayLike, dim: int) -> NDArray[np.intp]:
+def _checked_coordinates(coordinates: ArrayLike, dim: int) -> IndexArray:
     try:
         array = np.asarray(coordinates)
     except ValueError as error:  # rows of different lengths

@@ -12,7 +12,8 @@ from scipy import sparse
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from cavity._checks import whole_number
-from cavity.factors._protocol import Curvature, Derivatives, FloatArray, StarCosts
+from cavity._types import FloatArray, IndexArray
+from cavity.factors._protocol import Curvature, Derivatives, StarCosts
 from cavity.factors.rows import checked_rows, dense_rows, squared, sum_shifted, touched, widened
 from cavity.losses import Loss
 
@@ -46,7 +47,7 @@ class LinearFactor:
 
     loss: Loss
     dim: int
-    coordinates: NDArray[np.intp] | None
+    coordinates: IndexArray | None
     targets: FloatArray
     weights: FloatArray
     _X: Any = field(repr=False)  # rows reduced to the coordinates

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from cavity._types import FloatArray, IndexArray
 
-FloatArray = NDArray[np.float64]
 Curvature = Literal["exact", "slope"]
 
 
@@ -57,7 +55,7 @@ class Factor(Protocol):
         """Number of coordinates of the whole problem."""
 
     @property
-    def coordinates(self) -> NDArray[np.intp] | None:
+    def coordinates(self) -> IndexArray | None:
         """Sorted coordinates that matter to the cost, or None for all of them."""
 
     @property

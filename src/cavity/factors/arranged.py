@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from cavity._types import FloatArray, IndexArray
 from cavity.factors.rows import dense_rows
 
-FloatArray = NDArray[np.float64]
 _Keys = NDArray[np.uint64]
 
 _ENTRIES_AT_ONCE = 1 << 16  # hashed or compared: a block of 512 kB and its copies stay in the cache
@@ -47,7 +47,7 @@ class Rows:
     """
 
     X: Any
-    order: NDArray[np.intp]
+    order: IndexArray
     targets: FloatArray
     weights: FloatArray
     intercept: bool
@@ -119,7 +119,7 @@ class Rows:
             keys[:, k] = _mixed(rows)
         return keys
 
-    def weighted(self, places: NDArray[np.intp], weights: FloatArray) -> Rows:
+    def weighted(self, places: IndexArray, weights: FloatArray) -> Rows:
         """Give the rows in these places other weights, and leave out those of weight zero."""
         new = self.weights.copy()
         new[places] = weights
@@ -188,7 +188,7 @@ def _keys_of(X: Any, bits_of: Callable[[Any, float], _Keys], salt: int = 0) -> _
     return keys
 
 
-def _starts_of_groups(X: Any, targets: FloatArray, keys: _Keys, order: NDArray[np.intp]) -> NDArray[np.intp]:
+def _starts_of_groups(X: Any, targets: FloatArray, keys: _Keys, order: IndexArray) -> IndexArray:
     """Where a row differs from the one before it: equal keys are looked at closely."""
     new = np.ones(order.size, dtype=bool)
     candidates = np.flatnonzero(keys[order[1:]] == keys[order[:-1]]) + 1

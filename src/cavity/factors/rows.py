@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-FloatArray = NDArray[np.float64]
+from cavity._types import FloatArray, IndexArray
 
 
 def squared(X: Any) -> Any:
@@ -38,12 +38,12 @@ def dense_blocks(X: Any, length: int) -> Iterator[tuple[slice, FloatArray]]:
         yield rows, dense_rows(X, False, rows)
 
 
-def row_of_entries(X: Any) -> NDArray[np.intp]:
+def row_of_entries(X: Any) -> IndexArray:
     """Row of every stored entry of a CSR matrix."""
     return np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
 
 
-def touched(X: Any) -> tuple[Any, NDArray[np.intp] | None]:
+def touched(X: Any) -> tuple[Any, IndexArray | None]:
     """Reduce checked rows to the columns with a non-zero, in double precision, and name these; None for all."""
     if sparse.issparse(X):
         nonzero = X.data != 0.0
@@ -59,7 +59,7 @@ def touched(X: Any) -> tuple[Any, NDArray[np.intp] | None]:
     return np.asarray(X[:, columns], dtype=np.float64), columns
 
 
-def widened(X: Any, coordinates: NDArray[np.intp] | None, dim: int) -> Any:
+def widened(X: Any, coordinates: IndexArray | None, dim: int) -> Any:
     """Put the columns back among ``dim``: the inverse of `touched`."""
     if coordinates is None:
         return X

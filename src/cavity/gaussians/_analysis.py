@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from cavity._types import FloatArray
 from cavity.gaussians._elimination import Elimination, pairs_of_rows, plan
 from cavity.gaussians._ordering import CORNER, IntArray, Ordering, dissect, heavy
-
-FloatArray = NDArray[np.float64]
 
 # Of rows that are read from a file: their work may be so many times that of a factorisation, since it does not need
 # memory; and pairs of columns that meet, at most, of which each takes 9 bytes.

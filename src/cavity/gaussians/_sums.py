@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cavity._types import FloatArray
 from cavity.gaussians._analysis import AnalysedRows, Pattern
-
-FloatArray = NDArray[np.float64]
 
 
 class PatternSums(NamedTuple):

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from cavity._types import FloatArray
 
 # Columns up to which a whole covariance is kept: 200 MB per copy of the matrix.
 WIDEST_COVARIANCE = 5000

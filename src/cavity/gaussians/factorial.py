@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-FloatArray = NDArray[np.float64]
+from cavity._types import FloatArray, IndexArray
 
 # Twice the negative logarithm of the standard normal density at zero.
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -174,7 +174,7 @@ class FactorialGaussian:
         squares = rows.power(2) if hasattr(rows, "power") else np.square(rows)
         return np.asarray(squares @ self.variance, dtype=np.float64)
 
-    def take(self, coordinates: NDArray[np.intp]) -> FactorialGaussian:
+    def take(self, coordinates: IndexArray) -> FactorialGaussian:
         """Restrict to some coordinates, keeping ``log_scale``.
 
         Parameters
@@ -184,7 +184,7 @@ class FactorialGaussian:
         """
         return FactorialGaussian(self.log_scale, self.shift[coordinates], self.precision[coordinates])
 
-    def scatter(self, coordinates: NDArray[np.intp], dim: int) -> FactorialGaussian:
+    def scatter(self, coordinates: IndexArray, dim: int) -> FactorialGaussian:
         """Extend to more coordinates, constant along those not named: the inverse of `take`.
 
         Parameters

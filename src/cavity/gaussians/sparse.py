@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import LinAlgError, lapack
 
+from cavity._types import FloatArray
 from cavity.gaussians._analysis import AnalysedRows, Analysis, Pattern, pattern_of
 from cavity.gaussians._factor import Factor, eliminate
 from cavity.gaussians._sums import PatternSums
 from cavity.gaussians.dense import WIDEST_COVARIANCE
-
-FloatArray = NDArray[np.float64]
 
 _ENTRIES_AT_ONCE = 10_000_000  # of dense rows: bounds them to 80 MB
 

@@ -16,11 +16,10 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+
+from cavity._types import FloatArray
 
 __all__ = ["Normal", "Softmax"]
-
-FloatArray = NDArray[np.float64]
 
 
 class JointLoss(Protocol):

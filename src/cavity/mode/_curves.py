@@ -12,13 +12,12 @@ from functools import cache
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from cavity._types import FloatArray
 from cavity.losses import Loss, offers
 from cavity.quadrature import hermite
 
-FloatArray = NDArray[np.float64]
 Derived = tuple[FloatArray, FloatArray, FloatArray]
 
 

@@ -11,16 +11,14 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
+from cavity._types import FloatArray
 from cavity.factors import LinearBatches
 from cavity.factors.rows import dense_blocks, squared
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.mode._curves import Curve
-
-FloatArray = NDArray[np.float64]
 
 # Columns up to which the Hessian is factorised (8 MB); above, its diagonal is, and conjugate gradients do the rest.
 _WIDEST_HESSIAN = 1000

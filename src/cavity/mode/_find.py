@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cavity._types import FloatArray
 from cavity.factors import LinearBatches
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import offers
 from cavity.mode._curves import Plain, smoothed
 from cavity.mode._descent import Descent, Problem, State, descend, state_at
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

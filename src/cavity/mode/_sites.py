@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from cavity._types import FloatArray, IndexArray
 from cavity.factors import LinearBatches
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.mode._find import Mode
-
-FloatArray = NDArray[np.float64]
 
 
 class BatchSites(NamedTuple):
@@ -25,7 +23,7 @@ class BatchSites(NamedTuple):
     shifts: FloatArray
     precisions: FloatArray
     log_scales: FloatArray
-    starts: NDArray[np.intp]
+    starts: IndexArray
 
 
 class _Cells:

@@ -6,10 +6,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cavity._types import FloatArray, IndexArray
 from cavity.losses import Loss
-from cavity.moments._values import FloatArray, Rows, Tilts, slices
+from cavity.moments._values import Rows, Tilts, slices
 from cavity.moments.constants import AGREEMENT, DOUBLINGS, NEWTON_STEPS, PEAK_GAIN, ROOT_2PI
 
 
@@ -121,7 +121,7 @@ def find_peaks(loss: Loss, rows: Rows) -> Products:
     return Products(loss, all_rows, peak, width, cost)
 
 
-def by_rules(products: Products, order: int) -> tuple[FloatArray, NDArray[np.intp]]:
+def by_rules(products: Products, order: int) -> tuple[FloatArray, IndexArray]:
     """Integrate by Gauss-Hermite rules of doubling order; moments, and the places where no two agreed."""
     before = products.integrals(_hermite(order))
     result, left = np.empty_like(before), np.arange(before.shape[1])

@@ -15,7 +15,8 @@ from functools import cache
 import numpy as np
 from scipy.special import ndtr
 
-from cavity.moments._values import FloatArray, Tilts, put, slices
+from cavity._types import FloatArray
+from cavity.moments._values import Tilts, put, slices
 from cavity.moments.constants import LEAST_MASS, PROBIT_SQUARES, PROBIT_WEIGHTS, ROOT_2PI
 from cavity.quadrature import hermite
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from cavity._types import FloatArray, IndexArray
 from cavity.moments._integrals import Products, Rule
-from cavity.moments._values import FloatArray, IndexArray
 from cavity.moments.constants import (
     AGREEMENT,
     BEND_HIGH,

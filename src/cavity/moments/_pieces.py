@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import erf, ndtr
 
-from cavity.moments._values import FloatArray, Tilts, slices
+from cavity._types import FloatArray
+from cavity.moments._values import Tilts, slices
 from cavity.moments.constants import (
     FAR_TAIL,
     NARROW_NODES,

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-FloatArray = NDArray[np.float64]
-IndexArray = NDArray[np.intp]
+from cavity._types import FloatArray
 
 
 class Tilts(NamedTuple):

@@ -16,16 +16,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from cavity._types import FloatArray
 from cavity.losses import Absolute, Gamma, Huber, Loss, NegativeBinomial, Poisson, Quantile, Squared
 from cavity.noise._kinds import AsymmetricLaplace, Gaussian, GaussianWithTails
 from cavity.noise._rates import Counts, DispersedCounts, GammaAround
 from cavity.noise._spread import spread_log_density as spread_log_density
 from cavity.noise._spread import spread_quantile as spread_quantile
 from cavity.noise._spread import spread_std as spread_std
-
-FloatArray = NDArray[np.float64]
 
 __all__ = ["estimate_scale", "log_normalizer", "predictive_quantile", "predictive_std", "with_scale"]
 

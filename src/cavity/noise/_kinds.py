@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import erf, erfcx, ndtr, ndtri, owens_t
 
-FloatArray = NDArray[np.float64]
+from cavity._types import FloatArray
 
 # Where rows come in parts, an equation for the scale is summed up at the present scale times the exponentials of these:
 # close together near zero, where the root is once the scale has converged, and up to a factor of ten.

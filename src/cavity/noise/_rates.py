@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import betainc, betaln, digamma, gammainc, gammaincc, gammaln, ndtr, ndtri, polygamma
 
+from cavity._types import FloatArray
 from cavity.noise._kinds import NEAR_SCALES, invert, near_root, tilted
 from cavity.quadrature import hermite
-
-FloatArray = NDArray[np.float64]
 
 # Largest logarithm whose exponential is still far from overflow.
 _LARGEST_LOG = 700.0

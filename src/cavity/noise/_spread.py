@@ -6,13 +6,11 @@ r"""Normal targets whose log standard deviation is a linear predictor of its own
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtr
 
+from cavity._types import FloatArray
 from cavity.gaussians.factorial import LOG_2PI
 from cavity.quadrature import hermite
-
-FloatArray = NDArray[np.float64]
 
 # Nodes over the log standard deviation, and halvings of an interval: quantiles to about six digits.
 _NODES, _HALVINGS = 15, 60

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cavity._types import FloatArray
 from cavity.ep.result import RunError
 from cavity.gaussians.factorial import FactorialGaussian
-
-FloatArray = NDArray[np.float64]
 
 
 class Ending(Enum):

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from cavity._types import FloatArray
+
 Price = Callable[[FloatArray], FloatArray]
 
 _LONGEST_STEP = 8.0  # in arms of the star: how far its differences are trusted

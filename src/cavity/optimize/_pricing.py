@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cavity._types import FloatArray
 from cavity.ep.result import FactorError, Ledger, Result
 from cavity.factors import Curvature, Derivatives, Factor, LinearBatches, StarCosts
 from cavity.gaussians.factorial import FactorialGaussian
-
-FloatArray = NDArray[np.float64]
 
 
 class CountedFactor:

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity._checks import whole_number
+from cavity._types import FloatArray
 from cavity.factors import Factor, LinearFactor
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.moments import tilts
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

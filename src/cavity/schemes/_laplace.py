@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity._checks import positive_number, whole_number
+from cavity._types import FloatArray
 from cavity.factors import Curvature, Factor
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.schemes._protocol import check_curvature, check_slope, expansion
 from cavity.schemes.constants import ARMIJO, HALVINGS, ROUNDING
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

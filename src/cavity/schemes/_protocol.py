@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cavity._checks import one_of
+from cavity._types import FloatArray
 from cavity.factors import Curvature, Factor
 from cavity.gaussians.factorial import FactorialGaussian
-
-FloatArray = NDArray[np.float64]
 
 
 class Scheme(Protocol):

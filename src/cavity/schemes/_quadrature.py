@@ -6,17 +6,15 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from cavity._checks import one_of, positive_number, shown
+from cavity._types import FloatArray
 from cavity.factors import Factor, StarCosts
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.quadrature import NodeSet, Precision3, Rule, Star
 from cavity.schemes._protocol import expansion, from_standard
 from cavity.schemes.constants import LEAST_SQUARE, LEAST_VARIANCE
-
-FloatArray = NDArray[np.float64]
 
 # The rule of the paper.
 _DEFAULT_RULE = Precision3()

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity._checks import positive_number, whole_number
+from cavity._types import FloatArray
 from cavity.factors import Factor
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.schemes._protocol import expansion
 from cavity.schemes.constants import ARMIJO, HALVINGS, RESERVED_STARS, RETREAT, ROUNDING, SAME_ARM, SHORTEST_ARM
-
-FloatArray = NDArray[np.float64]
 
 
 class _Fit(NamedTuple):

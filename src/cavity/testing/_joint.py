@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cavity._types import FloatArray
 from cavity.losses.joint import JointLoss
 from cavity.testing._losses import require
-
-FloatArray = NDArray[np.float64]
 
 _STEP = 1e-5  # of central differences, relative to max(1, |z|)
 _TOL = 1e-5  # share of the largest derivative: above the error of differences, below any mistake

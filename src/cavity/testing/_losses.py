@@ -6,11 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cavity._types import FloatArray
 from cavity.losses import Loss, offers
-
-FloatArray = NDArray[np.float64]
 
 # Targets that are tried, by kind.
 _TARGETS = {
