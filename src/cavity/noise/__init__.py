@@ -20,8 +20,9 @@ from numpy.typing import ArrayLike
 
 from cavity._types import FloatArray
 from cavity.losses import Absolute, Gamma, Huber, Loss, NegativeBinomial, Poisson, Quantile, Squared
-from cavity.noise._kinds import AsymmetricLaplace, Gaussian, GaussianWithTails
+from cavity.noise._base import Noise, Rows
 from cavity.noise._rates import Counts, DispersedCounts, GammaAround
+from cavity.noise._reals import AsymmetricLaplace, Gaussian, GaussianWithTails
 from cavity.noise._spread import spread_log_density as spread_log_density
 from cavity.noise._spread import spread_quantile as spread_quantile
 from cavity.noise._spread import spread_std as spread_std
@@ -29,7 +30,7 @@ from cavity.noise._spread import spread_std as spread_std
 __all__ = ["estimate_scale", "log_normalizer", "predictive_quantile", "predictive_std", "with_scale"]
 
 # The noise of a loss at a power beta of the likelihood.
-_NOISES: dict[type, Callable[[Any, float], Any]] = {
+_NOISES: dict[type, Callable[[Any, float], Noise]] = {
     Squared: lambda loss, beta: Gaussian(loss.scale / np.sqrt(beta)),
     Absolute: lambda loss, beta: AsymmetricLaplace(0.5 * loss.scale / beta, 0.5),
     Quantile: lambda loss, beta: AsymmetricLaplace(loss.scale / beta, loss.quantile),
@@ -71,8 +72,8 @@ def estimate_scale(
         Smallest scale returned, for data without any noise; the default is meant for targets of variance near one.
     """
     noise = _noise_of(loss, beta)
-    found: float = noise.likeliest_scale(*_rows(targets, means, variances, weights))
-    return max(float(floor), _scale_of(loss) * found / float(noise.scale))
+    found = noise.likeliest_scale(_rows(targets, means, variances, weights))
+    return max(float(floor), _scale_of(loss) * found / noise.scale)
 
 
 def scale_terms(
@@ -89,14 +90,13 @@ def scale_terms(
     For rows that are in several places. Where the equation for the scale has no closed form, it is summed up at scales
     near that of the loss: there the root is exact, and farther away it is found in a few rounds.
     """
-    found: FloatArray = _noise_of(loss, beta).terms(*_rows(targets, means, variances, weights))
-    return found
+    return _noise_of(loss, beta).terms(_rows(targets, means, variances, weights))
 
 
 def scale_of_terms(loss: Loss, terms: FloatArray, *, beta: float = 1.0) -> float:
     """Find the likeliest scale from the sums over all rows."""
     noise = _noise_of(loss, beta)
-    return _scale_of(loss) * float(noise.scale_of_terms(terms)) / float(noise.scale)
+    return _scale_of(loss) * noise.scale_of_terms(terms) / noise.scale
 
 
 def scale_sums(
@@ -106,20 +106,18 @@ def scale_sums(
 
     For rows that come in small numbers, each of which says little of the scale.
     """
-    found: tuple[float, float] = _noise_of(loss, 1.0).sums(*_rows(targets, means, variances, weights))
-    return found
+    return _noise_of(loss, 1.0).sums(_rows(targets, means, variances, weights))
 
 
 def sums_of_scale(loss: Loss, rows: float, center: float) -> tuple[float, float]:
     """Give the sums of so many rows, of this average target, from which the scale of the loss was found."""
-    found: tuple[float, float] = _noise_of(loss, 1.0).sums_of_scale(rows, center)
-    return found
+    return _noise_of(loss, 1.0).sums_of_scale(rows, center)
 
 
 def scale_of_sums(loss: Loss, sums: tuple[float, float]) -> float:
     """Find the scale from the two sums over all rows."""
     noise, tiny = _noise_of(loss, 1.0), float(np.finfo(np.float64).tiny)
-    return float(noise.scale_of(sums[0] / max(sums[1], tiny))) * _scale_of(loss) / float(noise.scale)
+    return noise.scale_of(sums[0] / max(sums[1], tiny)) * _scale_of(loss) / noise.scale
 
 
 def site_factor(loss: Loss, scale: float, center: float) -> float:
@@ -129,7 +127,7 @@ def site_factor(loss: Loss, scale: float, center: float) -> float:
     rows of the average target ``center``.
     """
     noise = _noise_of(loss, 1.0)
-    return float(noise.site_factor(scale * float(noise.scale) / _scale_of(loss), center))
+    return noise.site_factor(scale * noise.scale / _scale_of(loss), center)
 
 
 def with_scale(loss: Loss, scale: float) -> Loss:
@@ -164,8 +162,7 @@ def predictive_std(loss: Loss, mean: ArrayLike, variance: ArrayLike, *, beta: fl
     beta
         The power of the likelihood.
     """
-    found: FloatArray = _noise_of(loss, beta).std(*(np.asarray(a, dtype=np.float64) for a in (mean, variance)))
-    return found
+    return _noise_of(loss, beta).std(np.asarray(mean, dtype=np.float64), np.asarray(variance, dtype=np.float64))
 
 
 def predictive_quantile(
@@ -185,8 +182,7 @@ def predictive_quantile(
         Probability of a target below the quantile.
     """
     m, v, p = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in (mean, variance, q)))
-    found: FloatArray = _noise_of(loss, beta).quantile(m, v, p)
-    return found
+    return _noise_of(loss, beta).quantile(m, v, p)
 
 
 def log_normalizer(loss: Loss, targets: ArrayLike, *, beta: float = 1.0) -> FloatArray:
@@ -206,11 +202,10 @@ def log_normalizer(loss: Loss, targets: ArrayLike, *, beta: float = 1.0) -> Floa
         The power of the likelihood.
     """
     y = np.asarray(targets, dtype=np.float64)
-    known = isinstance(loss, tuple(_NOISES))
-    return np.asarray(_noise_of(loss, beta).log_normalizer(y)) if known else np.zeros(y.shape)
+    return _noise_of(loss, beta).log_normalizer(y) if isinstance(loss, tuple(_NOISES)) else np.zeros(y.shape)
 
 
-def _noise_of(loss: Loss, beta: float) -> Any:
+def _noise_of(loss: Loss, beta: float) -> Noise:
     for kind, make in _NOISES.items():
         if isinstance(loss, kind):
             return make(loss, beta)
@@ -221,12 +216,10 @@ def _noise_of(loss: Loss, beta: float) -> Any:
     )
 
 
-def _rows(
-    targets: ArrayLike, means: ArrayLike, variances: ArrayLike, weights: ArrayLike | None
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]:
-    """Targets, means, standard deviations and weights, all but the last of one shape."""
+def _rows(targets: ArrayLike, means: ArrayLike, variances: ArrayLike, weights: ArrayLike | None) -> Rows:
     y, m, v = np.broadcast_arrays(*(np.asarray(part, dtype=np.float64) for part in (targets, means, variances)))
-    return y, m, np.sqrt(v), None if weights is None else np.asarray(weights, dtype=np.float64)
+    w = np.ones(y.shape) if weights is None else np.asarray(weights, dtype=np.float64)
+    return Rows(y, m, np.sqrt(v), w)
 
 
 def _scale_of(loss: Loss) -> float:
