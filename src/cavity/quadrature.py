@@ -28,6 +28,13 @@ def hermite(order: int) -> tuple[FloatArray, FloatArray]:
     return x, w / np.sum(w)
 
 
+@cache
+def hermite_polynomials(order: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes, and their weights for the means of a function times 1, x and x² - 1, of shape ``(3, order)``."""
+    x, w = hermite(order)
+    return x, np.stack([np.ones(order), x, x * x - 1.0]) * w
+
+
 class Star(NamedTuple):
     """A rule with one node at the centre and two on every axis.
 

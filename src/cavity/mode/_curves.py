@@ -8,7 +8,6 @@ Gaussian posterior sees.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +15,7 @@ from scipy.special import ndtr
 
 from cavity._types import FloatArray
 from cavity.losses import Loss, offers
-from cavity.quadrature import hermite
+from cavity.quadrature import hermite_polynomials
 
 Derived = tuple[FloatArray, FloatArray, FloatArray]
 
@@ -79,7 +78,7 @@ class SmoothValues:
 
     def derivatives(self, z: FloatArray) -> Derived:
         """Take one loss per node, less that at the centre, which loses fewer digits."""
-        nodes, weights = _hermite()
+        nodes, weights = hermite_polynomials(32)  # each node costs one loss per row
         center = np.asarray(self.loss.value(self.targets, z), dtype=np.float64)
         sums = np.zeros((3, z.size))
         for node, polynomials in zip(nodes, weights.T, strict=True):
@@ -99,10 +98,3 @@ def smoothed(loss: Loss, targets: FloatArray, width: FloatArray) -> Curve:
     if not np.all(np.abs(gaps) <= 1e-9 * (1.0 + np.max(np.abs(offsets)))):
         return SmoothValues(loss, targets, width)
     return SmoothKinks(offsets[0], slopes[0], ends[:-1], np.diff(slopes, axis=0), width)
-
-
-@cache
-def _hermite() -> tuple[FloatArray, FloatArray]:
-    """Nodes, and their weights times one and the next two polynomials."""
-    nodes, weights = hermite(32)  # each costs one loss per row
-    return nodes, np.stack([np.ones_like(nodes), nodes, nodes**2 - 1.0]) * weights

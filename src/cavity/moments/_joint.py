@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +28,7 @@ from scipy.special import ndtri
 
 from cavity._types import FloatArray, IndexArray
 from cavity.losses.joint import JointLoss
-from cavity.quadrature import Precision3, hermite
+from cavity.quadrature import GaussHermite, NodeSet, Precision3
 
 # Nodes per axis of a product of Gauss-Hermite rules, by the number of predictors: on iris and wine, 15 in the place of
 # 11 change no deviation by more than 1 percent.
@@ -41,8 +40,8 @@ _NARROW, _WIDE = 16.0, 36.0
 _UNEVEN, _EVEN = 0.1, 0.3
 # Pairs of fixed nodes of opposite sign.
 _PAIRS = 64
-# Numbers held at once while nodes are visited: 32 MB.
-_AT_ONCE = 1 << 22
+# Rows held at once are so many over the number of predictors, and two: 32 MB, with the 343 nodes of three predictors.
+_AT_ONCE = (1 << 22) // 343
 
 
 class JointSite(NamedTuple):
@@ -92,10 +91,8 @@ def joint_sites(
     if offset is not None and np.any(offset):
         return _with_offset(loss, y, mean, variance, site, power, offset)
     n, k = mean.shape
-    smooth = hasattr(loss, "derivatives")
-    few = _blended if smooth else _matched
-    scheme = few if k <= max(_PER_AXIS) else _expected if smooth else _star
-    step = max(1, _AT_ONCE // ((k + 2) * len(_nodes_of(scheme, k)[1])))
+    scheme = _matched if k <= max(_PER_AXIS) else _expected if hasattr(loss, "derivatives") else _star
+    step = max(1, _AT_ONCE // (k + 2))
     parts = [slice(i, i + step) for i in range(0, n, step)] or [slice(0, 0)]
     found = [scheme(loss, y[p], mean[p], variance[p], (site[0][p], site[1][p]), power[p]) for p in parts]
     return JointSite(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
@@ -110,8 +107,10 @@ def _with_offset(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, p
     return JointSite(new.precision, new.shift - _times(new.precision, offset), new.log_scale + apart)
 
 
-def _blended(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power: Any) -> JointSite:
-    """Match moments where nodes can tell them, take expected derivatives where not, and both in between."""
+def _matched(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power: Any) -> JointSite:
+    """Match moments where nodes can tell them, take expected derivatives, if any, where not, and both in between."""
+    if not hasattr(loss, "derivatives"):
+        return _tilted(loss, y, mean, variance, site, power)[0]
     widest = np.linalg.eigvalsh(_finite(variance))[:, -1]
     share = np.clip((_WIDE - widest) / (_WIDE - _NARROW), 0.0, 1.0)
     out = JointSite(*(np.zeros_like(part) for part in (site[0], site[1], widest)))
@@ -134,10 +133,6 @@ def _blended(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power
 
 def _of_rows(chosen: IndexArray, y: Any, mean: Any, variance: Any, site: Any, power: Any) -> tuple[Any, ...]:
     return y[chosen], mean[chosen], variance[chosen], (site[0][chosen], site[1][chosen]), power[chosen]
-
-
-def _matched(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power: Any) -> JointSite:
-    return _tilted(loss, y, mean, variance, site, power)[0]
 
 
 def _tilted(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power: Any) -> tuple[JointSite, FloatArray]:
@@ -232,11 +227,11 @@ def _from_slopes(averaged: Any, mean: Any, variance: Any, site: Any, power: Any)
 
 
 def _averages(loss: Any, y: Any, z: FloatArray, weights: FloatArray) -> tuple[Any, Any, Any]:
-    total: Any = None
+    value, slope, curvature = 0.0, 0.0, 0.0
     for j, weight in enumerate(weights):
-        parts = [weight * np.asarray(part) for part in loss.derivatives(y, z[:, j])]
-        total = parts if total is None else [a + b for a, b in zip(total, parts, strict=True)]
-    return tuple(total)
+        parts = loss.derivatives(y, z[:, j])
+        value, slope, curvature = value + weight * parts[0], slope + weight * parts[1], curvature + weight * parts[2]
+    return value, slope, curvature
 
 
 def _times(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
@@ -269,9 +264,8 @@ def _inverse(matrices: FloatArray) -> FloatArray:
 
 
 @cache
-def _product_rule(k: int) -> tuple[FloatArray, FloatArray]:
-    x, w = hermite(_PER_AXIS[k])
-    return np.array(list(product(x, repeat=k))), np.prod(list(product(w, repeat=k)), axis=1)
+def _product_rule(k: int) -> NodeSet:
+    return GaussHermite(_PER_AXIS[k]).node_set(k)
 
 
 @cache
@@ -282,8 +276,3 @@ def _fixed_nodes(k: int) -> tuple[FloatArray, FloatArray]:
     nodes = np.concatenate([half, -half])
     nodes = np.linalg.solve(np.linalg.cholesky(nodes.T @ nodes / len(nodes)), nodes.T).T
     return nodes, np.full(len(nodes), 1.0 / len(nodes))
-
-
-def _nodes_of(scheme: Any, k: int) -> tuple[FloatArray, FloatArray]:
-    """Nodes that a scheme holds at once."""
-    return _fixed_nodes(k) if k > max(_PER_AXIS) or scheme is _blended else _product_rule(k)

@@ -10,15 +10,13 @@ which never overflows and takes one exponential per node.
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 from scipy.special import ndtr
 
 from cavity._types import FloatArray
 from cavity.moments._values import Tilts, put, slices
 from cavity.moments.constants import LEAST_MASS, PROBIT_SQUARES, PROBIT_WEIGHTS, ROOT_2PI
-from cavity.quadrature import hermite
+from cavity.quadrature import hermite_polynomials
 
 
 def by_logistic(slope: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray) -> Tilts:
@@ -45,14 +43,14 @@ def by_logistic(slope: FloatArray, mean: FloatArray, variance: FloatArray, power
 
 def _by_rule(order: int, m: FloatArray, s: FloatArray, power: FloatArray | None) -> Tilts:
     """Integrate by one Gauss-Hermite rule about the mean; no power stands for one."""
-    nodes, weights = _hermite(order)
+    nodes, weights = hermite_polynomials(order)
     margin = np.minimum(-m, 700.0)  # beyond, exp would overflow, and the loss is straight to rounding
     e = np.exp(margin)
     cost = np.log1p(e) - (m + margin)
     q = 1.0 / (1.0 + e)
     p, sums = e * q, np.empty((3, m.size))
     for some in slices(m.size, order):
-        f = nodes * s[some]
+        f = -nodes[:, None] * s[some]
         np.exp(f, out=f)
         f *= p[some]
         f += q[some]
@@ -67,13 +65,6 @@ def _by_rule(order: int, m: FloatArray, s: FloatArray, power: FloatArray | None)
     shift = first / mass
     log_mass = np.log(mass) - (cost if power is None else power * cost)
     return Tilts(log_mass, shift, 1.0 + (second / mass - shift * shift))
-
-
-@cache
-def _hermite(order: int) -> tuple[FloatArray, FloatArray]:
-    """Nodes with the sign changed, of shape ``(order, 1)``, and weights for the means of 1, x and x² - 1."""
-    x, w = hermite(order)
-    return -x[:, None], np.stack([np.ones(order), x, x * x - 1.0]) * w
 
 
 def _by_probits_of_either_side(m: FloatArray, s: FloatArray) -> Tilts:
