@@ -1,13 +1,38 @@
 """The five UCI data sets of the paper, shipped with the package and checked on every load."""
 
-from ._encode import Design, encode
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from cavity._types import FloatArray
+
 from ._files import DataError
-from ._tables import LOADERS, Dataset
+from ._tables import LOADERS, Column, Dataset
 
 __all__ = ["NAMES", "DataError", "Dataset", "Design", "load", "paper"]
 
 NAMES: tuple[str, ...] = tuple(LOADERS)
 """Names that `load` and `paper` know."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Design:
+    """Design matrix and labels, rows in file order.
+
+    Attributes
+    ----------
+    X : array, shape (n_rows, n_columns)
+        C-contiguous; the last column is the constant.
+    y : array, shape (n_rows,)
+        Labels in {-1, +1}.
+    names : tuple of str
+        Column names: a number's own, ``column=level`` for a category, ``constant`` at last.
+    """
+
+    X: FloatArray
+    y: FloatArray
+    names: tuple[str, ...]
 
 
 def load(name: str) -> Dataset:
@@ -85,8 +110,21 @@ def paper(name: str, scale: str = "norm") -> Design:
     data = load(name)
     # The first column of ionosphere is a flag, the second is zero in every row.
     left_out = ("Attribute1", "Attribute2") if name == "ionosphere" else ()
-    features = {key: column for key, column in data.features.items() if key not in left_out}
-    return encode(features, data.labels, scale)
+    features = ((key, column) for key, column in data.features.items() if key not in left_out)
+    columns = dict(pair for feature in features for pair in _numeric(*feature))
+    centred = [column if scale == "raw" else column - column.mean() for column in columns.values()]
+    X = np.column_stack([*centred, np.ones(data.labels.size)])
+    if scale != "raw":
+        lengths = np.linalg.norm(X, axis=0)
+        X /= lengths if scale == "norm" else lengths / sqrt(len(X))
+    return Design(X, data.labels, (*columns, "constant"))
+
+
+def _numeric(name: str, column: Column) -> list[tuple[str, FloatArray]]:
+    """Name and numbers of a column, or of one indicator per level but the first in text order, the reference."""
+    if column.dtype.kind != "U":
+        return [(name, column.astype(np.float64))]
+    return [(f"{name}={level}", (column == level).astype(np.float64)) for level in np.unique(column)[1:]]
 
 
 def _require(what: str, value: str, valid: tuple[str, ...]) -> None:

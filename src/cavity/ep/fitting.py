@@ -312,6 +312,3 @@ def _sites_at_mode(
         return sites_at(batches, prior, mode, beta)
     except Exception as error:  # of the loss, which is asked for all rows at once
         raise FactorError(-1, untouched(prior), error) from error
-
-
-__all__ = ["FactorError", "Watch", "fit", "make_options", "run_checked"]

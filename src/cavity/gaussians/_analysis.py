@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -98,28 +98,18 @@ def analyse(X: Any, max_work: float = 2e11, max_memory: float = 4e9) -> Analysis
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
-    # The border: few columns do not meet such a column, and as a dense one it takes less than three times the memory.
-    dense = np.bincount(X.indices, minlength=X.shape[1]) > 0.25 * X.shape[0]
-    columns, border = np.flatnonzero(~dense), np.flatnonzero(dense)
+    columns, border = ColumnCounts.of(X).split
     inner = X[:, columns] if border.size else X
     counts = np.diff(inner.indptr).astype(np.float64)
     products = 0.5 * float(np.sum(counts * (counts + 1.0)))
-    # In flops of a dense matrix product, for factorisation and variances together: products of two entries of a row,
-    # and per column of the border entries and rows.
-    work = 100.0 * products + 100.0 * inner.nnz * border.size
-    work += X.shape[0] * border.size * (150.0 + 4.0 * border.size) + float(border.size) ** 3
+    work = _row_work(products, inner.nnz, X.shape[0], border.size)
     memory = 28.0 * products + 16.0 * inner.nnz + 8.0 * X.shape[0] * border.size
     if work > max_work or memory > max_memory or _is_full(inner, max_work):
         return Analysis(0, np.inf, np.inf)
-    graph = _graph(inner)
-    ordering = dissect(graph, max_work - work)
-    fill, need = _size(ordering)
-    fill += border.size * columns.size + border.size**2
-    work, memory = work + ordering.work, memory + need + 24.0 * border.size * columns.size
-    if work > max_work or memory > max_memory:
-        return Analysis(fill, np.inf, memory)
-    pattern = _pattern(ordering, graph, columns, border)
-    return Analysis(fill, work, memory, pattern, _rows(inner, X[:, border].toarray(), pattern))
+    graph = _graph(inner) + sparse.eye_array(inner.shape[1], dtype=bool, format="csr")
+    found = _ordered(graph, columns, border, max_work - work, max_memory - memory)
+    rows = None if found.pattern is None else _rows(inner, X[:, border].toarray(), found.pattern)
+    return Analysis(found.fill, work + found.work, memory + found.memory, found.pattern, rows)
 
 
 class ColumnCounts(NamedTuple):
@@ -138,6 +128,12 @@ class ColumnCounts(NamedTuple):
     def plus(self, other: ColumnCounts) -> ColumnCounts:
         """Add other rows."""
         return ColumnCounts(self.counts + other.counts, self.rows + other.rows, max(self.widest, other.widest))
+
+    @property
+    def split(self) -> tuple[IntArray, IntArray]:
+        """Inner columns, and the border: columns that meet almost all others, and are kept as dense ones."""
+        dense = self.counts > 0.25 * self.rows
+        return np.flatnonzero(~dense), np.flatnonzero(dense)
 
 
 def analyse_blocks(blocks: Callable[[], Iterable[sparse.csr_array]], max_work: float = 2e11) -> Analysis:
@@ -158,12 +154,9 @@ def analyse_meetings(
     found: ColumnCounts, met: Callable[[IntArray], Iterable[sparse.csr_array]], max_work: float = 2e11
 ) -> Analysis:
     """Do the same for rows in several places: ``met`` gives which of some columns meet in the rows of each."""
-    counts, rows, widest = found
-    dense = counts > 0.25 * rows
-    columns, border = np.flatnonzero(~dense), np.flatnonzero(dense)
-    inner = max(widest - border.size, 0)  # entries of a row beside the border, at most
-    work = rows * (50.0 * inner * (inner + 1.0) + 100.0 * inner * border.size)
-    work += rows * border.size * (150.0 + 4.0 * border.size) + float(border.size) ** 3
+    rows, (columns, border) = found.rows, found.split
+    inner = max(found.widest - border.size, 0)  # entries of a row beside the border, at most
+    work = _row_work(0.5 * rows * inner * (inner + 1.0), rows * inner, rows, border.size)
     if work > _MOST_ROW_WORK * max_work:
         return Analysis(0, np.inf, np.inf)
     graph = sparse.eye_array(columns.size, dtype=bool, format="csr")
@@ -171,19 +164,13 @@ def analyse_meetings(
         graph = graph + more
         if graph.nnz > _MOST_MEETINGS:
             return Analysis(0, np.inf, np.inf)
-    ordering = dissect(graph, max_work)
-    fill, need = _size(ordering)
-    fill += border.size * columns.size + border.size**2
-    if ordering.work > max_work:
-        return Analysis(fill, np.inf, need)
-    pattern = _pattern(ordering, graph, columns, border)
-    return Analysis(fill, work + ordering.work, need + 24.0 * border.size * columns.size, pattern)
+    ordered = _ordered(graph, columns, border, max_work, np.inf)
+    return replace(ordered, work=work + ordered.work)
 
 
 def meetings(X: sparse.csr_array, columns: IntArray) -> sparse.csr_array:
     """Which of these columns meet in a row."""
-    met = _pattern_only(X[:, columns])
-    return met.T.tocsr() @ met
+    return _graph(X[:, columns])
 
 
 def rows_on(pattern: Pattern, X: sparse.csr_array) -> AnalysedRows:
@@ -222,20 +209,34 @@ def _pattern_only(rows: sparse.csr_array) -> sparse.csr_array:
 
 
 def _graph(inner: sparse.csr_array) -> sparse.csr_array:
-    """Which columns meet in a row; every column meets itself."""
+    """Which columns meet in a row."""
     met = _pattern_only(inner)
-    return met.T.tocsr() @ met + sparse.eye_array(inner.shape[1], dtype=bool, format="csr")
+    return met.T.tocsr() @ met
 
 
-def _size(ordering: Ordering) -> tuple[int, float]:
-    """Numbers that the factor stores, and bytes of it, the entries of the inverse and the index arrays."""
+def _row_work(products: float, entries: float, rows: int, border: int) -> float:
+    """Flops of a dense matrix product, for factorisation and variances together, that take as long as all rows do.
+
+    Rows cost by their products of two inner entries and, per column of the border, by their inner entries and number.
+    """
+    return 100.0 * (products + entries * border) + rows * border * (150.0 + 4.0 * border) + float(border) ** 3
+
+
+def _ordered(
+    graph: sparse.csr_array, columns: IntArray, border: IntArray, max_work: float, max_memory: float
+) -> Analysis:
+    """Analyse a matrix from which columns meet, without its rows."""
+    ordering = dissect(graph, max_work)
     corner = ordering.corner.size
-    fill, memory = corner**2, 32.0 * corner**2
+    fill, memory = corner**2 + border.size * (columns.size + border.size), 32.0 * corner**2
     for level in ordering.levels:
         k = level.counts[~heavy(level.counts, corner)].astype(np.float64)
         fill += level.counts.size + level.meets.size
         memory += 60.0 * (level.counts.size + level.meets.size) + 6.0 * float(np.sum(k * (k + 1.0)))
-    return fill, memory
+    memory += 24.0 * border.size * columns.size
+    if ordering.work > max_work or memory > max_memory:
+        return Analysis(fill, np.inf, memory)
+    return Analysis(fill, ordering.work, memory, _pattern(ordering, graph, columns, border))
 
 
 def _pattern(ordering: Ordering, graph: sparse.csr_array, columns: IntArray, border: IntArray) -> Pattern:

@@ -6,9 +6,8 @@ import numpy as np
 
 from cavity._types import FloatArray
 from cavity.losses import Loss, offers
-from cavity.moments._integrals import by_rules, find_peaks
+from cavity.moments._integrals import by_panels, by_rules, find_peaks
 from cavity.moments._logistic import by_logistic
-from cavity.moments._panels import by_panels
 from cavity.moments._pieces import by_pieces
 from cavity.moments._values import Rows, Tilts, put
 

@@ -12,8 +12,8 @@ from cavity.ep.driver import run
 from cavity.ep.factorised import Factorised
 from cavity.ep.fitting import run_checked
 from cavity.ep.options import Options
-from cavity.ep.problem import check_batches, untouched
-from cavity.ep.result import FactorError
+from cavity.ep.problem import check_batches, check_factors, untouched
+from cavity.ep.result import FactorError, Result
 from cavity.factors import Factor, LinearBatches, LinearFactor
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.mode import Stage, anneal
@@ -35,13 +35,12 @@ def smooth(factors: LinearBatches, prior: FactorialGaussian, stages: int, tol: f
         betas.append(stage.beta)
         price.evaluations += stage.evaluations * len(factors)
         posterior = FactorialGaussian(0.0, stage.precision * stage.point, stage.precision)
-        converged = len(betas) > 3 and not gained(before, price.cost, tol)
+        converged = len(betas) > 3 and not _gained(before, price.cost, tol)
         if converged or len(betas) > stages:
             break
     else:  # a smooth loss has a single stage
         converged = True
-    status = ending(price, converged)
-    return Minimum(price.point, price.cost, posterior, tuple(costs), tuple(betas), status, price.evaluations)
+    return _minimum(price, posterior, costs, betas, converged)
 
 
 def _stages(factors: LinearBatches, prior: FactorialGaussian, tol: float) -> Iterator[Stage]:
@@ -52,85 +51,76 @@ def _stages(factors: LinearBatches, prior: FactorialGaussian, tol: float) -> Ite
         raise FactorError(-1, untouched(prior), error) from error
 
 
-class Annealed:
-    """State of EP whose temperature falls."""
-
-    def __init__(self, factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme) -> None:
-        self.price = Pricer(factors, prior)
-        self.is_linear = isinstance(factors, LinearBatches) or all(isinstance(f, LinearFactor) for f in factors)
-        if not self.is_linear:
-            for factor in factors:
-                scheme.check(factor)
-            counted: list[Any] = [CountedFactor(factor, self.price) for factor in factors]
-            factors = counted
-        self.factors, self.prior, self.scheme = factors, prior, scheme
-        self.sites: Sequence[FactorialGaussian] | None = None
-        self.posterior, self.converged, self.spread = prior, False, prior.std
-        self.costs: list[float] = []
-        self.betas: list[float] = []
-
-    def run(self, options: Options) -> None:
-        """Run loops until several in a row gain nothing, or all are done."""
-        damping, without_gain = options.damping, 0
-        for loop in range(options.max_iter):
-            beta = options.temperature.beta(loop)
-            order = Given(tuple(options.order.visits(len(self.factors), loop).tolist()))
-            once = replace(options, max_iter=1, temperature=Steps((beta,)), order=order, damping=damping, tol=0.0)
-            self._loop(beta, once)
-            if not self.costs:
-                self.costs, self.betas = [self.price.at(self.prior.mean)], [1.0]
-            before = self.price.cost
-            self.betas.append(beta)
-            self.costs.append(self.price.at(self.posterior.mean))
-            if self.price.cost < before:
-                self.spread = np.sqrt(self.betas[-1]) * self.posterior.std
-            without_gain = 0 if gained(before, self.price.cost, options.tol) else without_gain + 1
-            if not self.costs[-1] <= self.costs[0]:  # worse than the prior mean: more slowly from there
-                self.sites, damping = None, 0.5 * damping
-            if without_gain == 3:  # loops
-                self.converged = True
-                return
-
-    def polish(self, tol: float) -> None:
-        """Go down from the lowest point by stars of the posterior's size at inverse temperature one."""
-        if np.isfinite(self.price.cost):
-            with np.errstate(all="ignore"):
-                self.converged = polish(self.price, self.price.point, self.price.cost, self.spread, tol, rounds=60)
-
-    def minimum(self) -> Minimum:
-        p = self.price
-        status, costs, betas = ending(p, self.converged), tuple(self.costs), tuple(self.betas)
-        return Minimum(p.point, p.cost, self.posterior, costs, betas, status, p.evaluations)
-
-    def _loop(self, beta: float, options: Options) -> None:
-        """Run one loop on the whole to the power of beta, from the sites so far to the ratio of powers."""
-        start = None
-        if self.sites is not None:
-            ratio = beta / self.betas[-1]
-            start = [site**ratio for site in self.sites]
-        prior = self.prior**beta
-        if self.is_linear or not self.costs:
-            result = run_checked(self.factors, prior, self.scheme, options, start)
-        else:  # the factors have been asked at the prior mean
-            backend = Factorised(self.factors, prior, self.scheme, options)
-            if start is not None:
-                backend.begin_at(start)
-            result = run(backend, options)
-        self.sites, self.posterior = result.sites, result.posterior
-        self.price.state = result
-        if self.is_linear:
-            self.price.evaluations += result.trace.updates
+def anneal_ep(factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme, options: Options) -> Minimum:
+    """Run loops of EP until several in a row gain nothing, or all are done; then polish the lowest point."""
+    price = Pricer(factors, prior)
+    if not _are_rows(factors):
+        for factor in factors:
+            scheme.check(factor)
+        counted: list[Any] = [CountedFactor(factor, price) for factor in factors]
+        factors = counted
+        check_factors(factors, prior, scheme)
+    sites: Sequence[FactorialGaussian] | None = None
+    posterior, spread, damping, without_gain = prior, prior.std, options.damping, 0
+    costs: list[float] = []
+    betas: list[float] = []
+    for loop in range(options.max_iter):
+        beta = options.temperature.beta(loop)
+        order = Given(tuple(options.order.visits(len(factors), loop).tolist()))
+        once = replace(options, max_iter=1, temperature=Steps((beta,)), order=order, damping=damping, tol=0.0)
+        start = None if sites is None else [site ** (beta / betas[-1]) for site in sites]
+        price.state = result = _loop(factors, prior**beta, scheme, once, start, price)
+        sites, posterior = result.sites, result.posterior
+        if loop == 0:
+            costs, betas = [price.at(prior.mean)], [1.0]
+        before = price.cost
+        betas.append(beta)
+        costs.append(price.at(posterior.mean))
+        if price.cost < before:
+            spread = np.sqrt(beta) * posterior.std
+        without_gain = 0 if _gained(before, price.cost, options.tol) else without_gain + 1
+        if not costs[-1] <= costs[0]:  # worse than the prior mean: more slowly from there
+            sites, damping = None, 0.5 * damping
+        if without_gain == 3:  # loops
+            break
+    converged = without_gain == 3
+    if np.isfinite(price.cost):  # stars of the posterior's size at inverse temperature one
+        with np.errstate(all="ignore"):
+            converged = polish(price, price.point, price.cost, spread, options.tol, rounds=60)
+    return _minimum(price, posterior, costs, betas, converged)
 
 
-def gained(before: float, after: float, tol: float) -> bool:
+def _are_rows(factors: Sequence[Factor]) -> bool:
+    return isinstance(factors, LinearBatches) or all(isinstance(factor, LinearFactor) for factor in factors)
+
+
+def _loop(
+    factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme, options: Options, start: Any, price: Pricer
+) -> Result:
+    """Run one loop. Factors other than rows were checked before, and count their evaluations themselves."""
+    if _are_rows(factors):
+        result = run_checked(factors, prior, scheme, options, start)
+        price.evaluations += result.trace.updates
+        return result
+    backend = Factorised(factors, prior, scheme, options)
+    if start is not None:
+        backend.begin_at(start)
+    return run(backend, options)
+
+
+def _gained(before: float, after: float, tol: float) -> bool:
     return after < before and (not np.isfinite(before) or before - after > tol * abs(before))
 
 
-def ending(price: Pricer, converged: bool) -> Ending:
+def _minimum(
+    price: Pricer, posterior: FactorialGaussian, costs: list[float], betas: list[float], converged: bool
+) -> Minimum:
+    """Say what was found, and how it ended."""
     # So many standard deviations of the prior away a cost below zero, prior included, has no lower bound.
     away = np.max(np.abs(price.point - price.prior.mean) / price.prior.std)
+    status = Ending.CONVERGED if converged else Ending.STILL_FALLING
     if price.fell_to_minus_infinity or (away > 1e6 and price.cost < 0.0):
-        return Ending.UNBOUNDED
-    if price.was_nonfinite or not np.isfinite(price.cost):
-        return Ending.NONFINITE
-    return Ending.CONVERGED if converged else Ending.STILL_FALLING
+        status = Ending.UNBOUNDED
+    elif price.was_nonfinite or not np.isfinite(price.cost):
+        status = Ending.NONFINITE
+    return Minimum(price.point, price.cost, posterior, tuple(costs), tuple(betas), status, price.evaluations)

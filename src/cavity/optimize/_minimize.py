@@ -8,12 +8,12 @@ from numpy.typing import ArrayLike
 
 from cavity import schemes
 from cavity._checks import number_between, whole_number
-from cavity.ep.fitting import make_options
+from cavity.ep.options import make_options
 from cavity.ep.problem import are_linear, check_problem, stacked
 from cavity.ep.result import warn_of
 from cavity.factors import Factor
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.optimize._annealing import Annealed, smooth
+from cavity.optimize._annealing import anneal_ep, smooth
 from cavity.optimize._minimum import Minimum
 from cavity.schedules import Annealing, Order, Temperature
 from cavity.schemes._protocol import Scheme
@@ -97,10 +97,7 @@ def minimize(
     if scheme is None and are_linear(factors):
         found = smooth(stacked(factors), prior, most or 24, tol)
     else:
-        annealing = Annealed(factors, prior, chosen)
-        annealing.run(options)
-        annealing.polish(tol)
-        found = annealing.minimum()
+        found = anneal_ep(factors, prior, chosen, options)
     if not found.status.is_success:
         warn_of(found.status, "cavity.minimize")
     return found

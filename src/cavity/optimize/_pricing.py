@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from cavity._types import FloatArray
-from cavity.ep.result import FactorError, Ledger, Result
+from cavity.ep.problem import untouched
+from cavity.ep.result import FactorError
 from cavity.factors import Curvature, Derivatives, Factor, LinearBatches, StarCosts
 from cavity.gaussians.factorial import FactorialGaussian
 
@@ -43,7 +44,7 @@ class Pricer:
 
     def __init__(self, factors: Sequence[Factor], prior: FactorialGaussian) -> None:
         self.factors, self.prior, self.evaluations = factors, prior, 0
-        self.state = Result(prior, (), Ledger().status(False, False), Ledger().trace(), prior)
+        self.state = untouched(prior)
         self.point, self.cost = prior.mean, np.inf
         self.fell_to_minus_infinity = self.was_nonfinite = False
 

@@ -1,4 +1,4 @@
-"""The contract of losses."""
+"""The contracts of losses, of one predictor and of several."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from cavity._types import FloatArray
 from cavity.losses import Loss, offers
+from cavity.losses.joint import JointLoss
 
 # Targets that are tried, by kind.
 _TARGETS = {
@@ -49,12 +50,7 @@ def check_loss(loss: Loss, *, largest: float = 1e150, kinks: Sequence[float] = (
     >>> from cavity.losses import Logistic
     >>> check_loss(Logistic(sharpness=2.0))
     """
-    fields = getattr(loss, "_fields", ())
-    require(
-        isinstance(loss, tuple) and len(fields) > 0,
-        f"a loss must be a NamedTuple with at least one field, got {type(loss).__name__} with fields {tuple(fields)}; "
-        "write `class MyLoss(NamedTuple):` and give it a parameter, such as `scale: float = 1.0`",
-    )
+    _check_kind(loss)
     targets = getattr(loss, "targets", None)
     require(
         targets in _TARGETS,
@@ -78,9 +74,65 @@ def check_loss(loss: Loss, *, largest: float = 1e150, kinks: Sequence[float] = (
                 _check_kink(loss, y, z)
 
 
+def check_joint_loss(loss: JointLoss, *, largest: float = 1e100, seed: int = 0) -> None:
+    r"""Raise `AssertionError` unless a loss of several predictors keeps the contract of `cavity.losses.joint`.
+
+    The loss must be a ``NamedTuple`` of at least one field; name its targets and its number of predictors; return one
+    finite value per row for any array of predictors; and, where it offers ``derivatives`` and ``averages``, have those
+    that central differences of its values show, and their means.
+
+    Parameters
+    ----------
+    loss
+        The loss.
+    largest
+        Largest size of a predictor at which it must be finite.
+    seed
+        Seed of the predictors tried.
+
+    Examples
+    --------
+    >>> from cavity.losses.joint import Softmax
+    >>> check_joint_loss(Softmax(4))
+    """
+    _check_kind(loss)
+    count = getattr(loss, "predictors", None)
+    require(isinstance(count, int) and count >= 1, f"predictors must be a whole number from 1 on, got {count!r}")
+    targets = getattr(loss, "targets", None)
+    require(targets in ("classes", "reals"), f"targets must be 'classes' or 'reals', got {targets!r}")
+    rng = np.random.default_rng(seed)
+    assert isinstance(count, int)
+    z = rng.normal(scale=2.0, size=(40, count))
+    y = rng.integers(count + 1, size=40).astype(float) if targets == "classes" else rng.normal(size=40)
+    value = np.asarray(loss.value(y, z))
+    require(value.shape == (40,), f"value must give one number per row, got the shape {value.shape} for 40 rows")
+    require(bool(np.isfinite(value).all()), "value must be finite at ordinary predictors")
+    alone = [float(loss.value(t, row)) for t, row in zip(y, z, strict=True)]
+    require(np.allclose(alone, value, rtol=_SAME_TOL, atol=_SAME_TOL), "value must not depend on the other rows")
+    nested = np.asarray(loss.value(y[:, None], np.stack([z, z + 1.0], axis=1)))
+    fits = nested.shape == (40, 2) and np.allclose(nested[:, 0], value, rtol=_SAME_TOL, atol=_SAME_TOL)
+    require(fits, "value must take predictors of shape (rows, nodes, K) with targets of shape (rows, 1)")
+    with np.errstate(over="ignore"):
+        far = np.asarray(loss.value(y, largest * np.sign(z)))
+    require(not np.any(np.isnan(far)), f"value must not be NaN at predictors of {largest:g}")
+    if hasattr(loss, "derivatives"):
+        _check_derivatives(loss, y, z, value)
+    if hasattr(loss, "averages"):
+        _check_averages(loss, y, z)
+
+
 def require(condition: bool, message: str) -> None:
     if not condition:
         raise AssertionError(message)
+
+
+def _check_kind(loss: object) -> None:
+    fields = getattr(loss, "_fields", ())
+    require(
+        isinstance(loss, tuple) and len(fields) > 0,
+        f"a loss must be a NamedTuple with at least one field, got {type(loss).__name__} with fields {tuple(fields)}; "
+        "write `class MyLoss(NamedTuple):` and give it a parameter, such as `scale: float = 1.0`",
+    )
 
 
 def _asked(method: Callable[[Any, Any], Any], y: Any, z: Any) -> Any:
@@ -239,3 +291,33 @@ def _check_pieces_of_arrays(loss: Any) -> None:
 
 def _close(a: Any, b: Any, tol: float) -> Any:
     return np.abs(a - b) <= tol * np.maximum(np.abs(a), np.abs(b))
+
+
+def _check_derivatives(loss: Any, y: FloatArray, z: FloatArray, value: FloatArray) -> None:
+    found, slopes, curvatures = (np.asarray(part) for part in loss.derivatives(y, z))
+    n, k = z.shape
+    fits = (found.shape, slopes.shape, curvatures.shape) == ((n,), (n, k), (n, k, k))
+    require(fits, f"derivatives must have the shapes (rows,), (rows, {k}) and (rows, {k}, {k})")
+    require(np.allclose(found, value, rtol=_SAME_TOL, atol=_SAME_TOL), "derivatives must begin with the value")
+    step = _DIFFERENCE_STEP * np.maximum(1.0, np.abs(z))
+    for j in range(k):
+        along = np.zeros_like(z)
+        along[:, j] = step[:, j]
+        above, below = loss.derivatives(y, z + along), loss.derivatives(y, z - along)
+        for name, got, i in (("slopes", slopes[:, j], 0), ("curvatures", curvatures[:, j], 1)):
+            width = (2.0 * step[:, j]).reshape(-1, *(1,) * (np.ndim(got) - 1))
+            shown = (np.asarray(above[i]) - np.asarray(below[i])) / width
+            size = max(1.0, float(np.max(np.abs(shown))))
+            require(
+                bool(np.all(np.abs(shown - got) <= _DIFFERENCE_TOL * size)),
+                f"{name} must be those of differences, in z{j}",
+            )
+
+
+def _check_averages(loss: Any, y: FloatArray, z: FloatArray) -> None:
+    nodes, weights = np.stack([z, z + 0.5, z - 0.2], axis=1), np.array([0.5, 0.3, 0.2])
+    found = loss.averages(y, nodes, weights, np.zeros(len(z)))
+    each = [loss.derivatives(y, nodes[:, j]) for j in range(3)]
+    for i, name in enumerate(("values", "slopes", "curvatures")):
+        wanted = sum(w * np.asarray(parts[i]) for w, parts in zip(weights, each, strict=True))
+        require(np.allclose(found[i], wanted, rtol=1e-9, atol=1e-9), f"averages must give the mean of {name}")
