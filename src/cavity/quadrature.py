@@ -259,19 +259,7 @@ class MonteCarlo:
 
 
 # Irreducible polynomials over GF(2) of degree 2 to 12, as bit masks with the leading bit.
-_IRREDUCIBLE = {
-    2: 0b111,
-    3: 0b1011,
-    4: 0b10011,
-    5: 0b100101,
-    6: 0b1000011,
-    7: 0b10000011,
-    8: 0b100011011,
-    9: 0b1000010001,
-    10: 0b10000001001,
-    11: 0b100000000101,
-    12: 0b1000001010011,
-}
+_IRREDUCIBLE = dict(enumerate((0x7, 0xB, 0x13, 0x25, 0x43, 0x83, 0x11B, 0x211, 0x409, 0x805, 0x1053), start=2))
 
 
 def _strength_five_signs(dim: int) -> FloatArray:
@@ -280,7 +268,7 @@ def _strength_five_signs(dim: int) -> FloatArray:
     if dim <= 2 * m + 1:
         columns, bits = [1 << i for i in range(dim)], dim
     elif m in _IRREDUCIBLE:
-        columns = [1 | (x << 1) | (_cube(x, m) << (m + 1)) for x in range(dim)]
+        columns = [1 | (x << 1) | (_times(_times(x, x, m), x, m) << (m + 1)) for x in range(dim)]
         bits = 2 * m + 1
     else:
         raise ValueError(f"Precision5 serves at most {2 ** max(_IRREDUCIBLE)} dimensions, got {dim}")
@@ -291,11 +279,6 @@ def _strength_five_signs(dim: int) -> FloatArray:
     words = np.arange(1 << bits, dtype=np.int64)[:, None] & np.array(columns, dtype=np.int64)[None, :]
     signs: FloatArray = 1.0 - 2.0 * (np.bitwise_count(words) & 1).astype(np.float64)
     return signs
-
-
-def _cube(x: int, m: int) -> int:
-    """Cube of an element of GF(2^m)."""
-    return _times(_times(x, x, m), x, m)
 
 
 def _times(a: int, b: int, m: int) -> int:

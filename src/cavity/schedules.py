@@ -82,8 +82,7 @@ class Cyclic:
 
     def visits(self, count: int, loop: int) -> IndexArray:
         """Count from the start, around."""
-        visits = np.arange(count, dtype=np.intp)
-        return np.roll(visits, -self.start) if self.start else visits
+        return np.roll(np.arange(count, dtype=np.intp), -self.start)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from cavity.factors._cost import CostFactor
 from cavity.factors._linear import LinearBatches, LinearFactor
-from cavity.factors._linear import checked_batch_size as checked_batch_size
 from cavity.factors._protocol import Curvature, Derivatives, Factor, StarCosts
 from cavity.factors.rows import canonical as canonical
 from cavity.factors.rows import check_compressed as check_compressed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,8 @@ from cavity._types import FloatArray, IndexArray
 from cavity.factors._protocol import Curvature, Derivatives, StarCosts
 from cavity.factors.rows import checked_rows, dense_rows, squared, sum_shifted, touched, widened
 from cavity.losses import Loss
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -58,15 +60,7 @@ class LinearFactor:
         if not np.all(w > 0.0):
             X, y, w = X[w > 0.0], y[w > 0.0], w[w > 0.0]
         reduced, coordinates = touched(X)
-        for name, value in (
-            ("loss", loss),
-            ("dim", int(X.shape[1])),
-            ("coordinates", coordinates),
-            ("targets", y),
-            ("weights", w),
-            ("_X", reduced),
-        ):
-            object.__setattr__(self, name, value)
+        _set(self, loss=loss, dim=int(X.shape[1]), coordinates=coordinates, targets=y, weights=w, _X=reduced)
 
     @classmethod
     def batches(
@@ -170,12 +164,11 @@ class LinearBatches(Sequence[LinearFactor]):
     def __init__(
         self, loss: Loss, X: Any, y: ArrayLike, batch_size: int = 10, weights: ArrayLike | None = None
     ) -> None:
-        size = checked_batch_size(batch_size)
+        size = whole_number("batch_size", batch_size, least=1)
         rows, targets, w = checked_data(loss, X, y, weights)
-        n = int(rows.shape[0])
-        if n == 0:
+        if targets.size == 0:
             raise ValueError("X must have at least one row, got none")
-        self._fill(loss, rows, targets, w, _cuts(n, size))
+        _set(self, loss=loss, X=rows, targets=targets, weights=w, cuts=_cuts(targets.size, size))
 
     @classmethod
     def unchecked(
@@ -188,9 +181,8 @@ class LinearBatches(Sequence[LinearFactor]):
         loss, X, targets, batch_size, weights
             As of the class; rows are floats, C-ordered or canonical CSR, and targets of the right kind.
         """
-        batches, n = cls.__new__(cls), int(X.shape[0])
-        batches._fill(loss, X, targets, weights, _cuts(n, checked_batch_size(batch_size)))
-        return batches
+        cuts = _cuts(targets.size, whole_number("batch_size", batch_size, least=1))
+        return _set(cls.__new__(cls), loss=loss, X=X, targets=targets, weights=weights, cuts=cuts)
 
     @classmethod
     def stack(cls, factors: Sequence[LinearFactor]) -> LinearBatches:
@@ -205,16 +197,9 @@ class LinearBatches(Sequence[LinearFactor]):
         X = sparse.vstack(parts, format="csr") if any(map(sparse.issparse, parts)) else np.concatenate(parts)
         targets = np.concatenate([factor.targets for factor in factors])
         weights = np.concatenate([factor.weights for factor in factors])
+        w = None if np.all(weights == 1.0) else weights
         cuts = np.cumsum([0, *(factor.targets.size for factor in factors)], dtype=np.int64)
-        batches = cls.__new__(cls)
-        batches._fill(factors[0].loss, X, targets, None if np.all(weights == 1.0) else weights, cuts)
-        return batches
-
-    def _fill(
-        self, loss: Loss, X: Any, targets: FloatArray, weights: FloatArray | None, cuts: NDArray[np.int64]
-    ) -> None:
-        for name, value in (("loss", loss), ("X", X), ("targets", targets), ("weights", weights), ("cuts", cuts)):
-            object.__setattr__(self, name, value)
+        return _set(cls.__new__(cls), loss=factors[0].loss, X=X, targets=targets, weights=w, cuts=cuts)
 
     @property
     def dim(self) -> int:
@@ -268,6 +253,13 @@ class LinearBatches(Sequence[LinearFactor]):
         return result
 
 
+def _set(new: Made, **fields: Any) -> Made:
+    """Fill in the fields of a new frozen object."""
+    for name, value in fields.items():
+        object.__setattr__(new, name, value)
+    return new
+
+
 def _cuts(rows: int, batch_size: int) -> NDArray[np.int64]:
     """Where batches of consecutive rows begin and the last one ends."""
     return np.append(np.arange(0, rows, batch_size, dtype=np.int64), rows)
@@ -293,18 +285,14 @@ def checked_data(
             "map two classes with np.where(y == positive, 1, -1)" if found.size <= 2 else "take one against the rest"
         )
         raise ValueError(f"{type(loss).__name__} needs the labels -1 and +1, got {shown}; {remedy}")
-    if loss.targets == "counts" and np.any(targets < 0.0):
-        row = int(np.argmax(targets < 0.0))
-        raise ValueError(
-            f"{type(loss).__name__} needs counts of zero or more, got {targets[row]:g} in row {row}; drop these rows, "
-            "or take a loss of real targets, such as Squared"
-        )
-    if loss.targets == "positives" and np.any(targets <= 0.0):
-        row = int(np.argmax(targets <= 0.0))
-        raise ValueError(
-            f"{type(loss).__name__} needs targets above zero, got {targets[row]:g} in row {row}; drop these rows, or "
-            "take a loss of counts, such as Poisson"
-        )
+    for kind, refused, need, other in (
+        ("counts", targets < 0.0, "counts of zero or more", "real targets, such as Squared"),
+        ("positives", targets <= 0.0, "targets above zero", "counts, such as Poisson"),
+    ):
+        if loss.targets == kind and np.any(refused):
+            row = int(np.argmax(refused))
+            got = f"got {targets[row]:g} in row {row}; drop these rows, or take a loss of {other}"
+            raise ValueError(f"{type(loss).__name__} needs {need}, {got}")
     if weights is None:
         return X, targets, None
     w = np.asarray(weights, dtype=np.float64)
@@ -313,8 +301,3 @@ def checked_data(
     if not np.all((w >= 0.0) & np.isfinite(w)):
         raise ValueError("weights must be finite and not negative")
     return X, targets, w
-
-
-def checked_batch_size(batch_size: Any) -> int:
-    """Return the number of rows that share a factor as a whole number."""
-    return whole_number("batch_size", batch_size, least=1)

@@ -95,13 +95,6 @@ class Elimination(NamedTuple):
     steps: tuple[Step, ...]
 
 
-class _Block(NamedTuple):
-    """A part of a level, by the names of its columns."""
-
-    level: Level
-    dense: bool
-
-
 def pairs_of_rows(indptr: NDArray[Any]) -> tuple[IntArray, IntArray]:
     """Pair every entry of a CSR pattern with itself and the later ones of its row: how many, and which."""
     counts = np.repeat(indptr[1:].astype(np.int64), np.diff(indptr)) - np.arange(int(indptr[-1]))
@@ -113,26 +106,26 @@ def pairs_of_rows(indptr: NDArray[Any]) -> tuple[IntArray, IntArray]:
 def plan(ordering: Ordering) -> Elimination:
     """Lay out the flat array and find where all products of entries go."""
     blocks = [block for level in ordering.levels for block in _blocks(level, ordering.corner)]
-    order = np.concatenate([*(block.level.chosen for block in blocks), ordering.corner])
+    levels = [level for level, _ in blocks]
+    order = np.concatenate([*(level.chosen for level in levels), ordering.corner])
     place = np.empty(order.size, dtype=np.int64)
     place[order] = np.arange(order.size)
-    rows = [_sorted(block.level, place) for block in blocks]
-    layout = _layout(order, ordering.corner.size, [block.level for block in blocks], rows)
+    rows = [_sorted(level, place) for level in levels]
+    layout = _layout(order, ordering.corner.size, levels, rows)
     steps = []
     first = start = 0
-    for block, columns in zip(blocks, rows, strict=True):
-        last = first + block.level.chosen.size
-        stop = start + block.level.chosen.size + columns.size
-        indptr = np.concatenate([[0], np.cumsum(block.level.counts)]).astype(np.int32)
-        pairs = None if block.dense else _pairs(layout, indptr, columns, stop)
-        owner = np.repeat(np.arange(block.level.counts.size), block.level.counts)
+    for (level, dense), columns in zip(blocks, rows, strict=True):
+        last, stop = first + level.chosen.size, start + level.chosen.size + columns.size
+        indptr = np.concatenate([[0], np.cumsum(level.counts)]).astype(np.int32)
+        pairs = None if dense else _pairs(layout, indptr, columns, stop)
+        owner = np.repeat(np.arange(level.counts.size), level.counts)
         steps.append(Step(first, last, start, stop, owner, indptr, (columns - last).astype(np.int32), pairs))
         first, start = last, stop
     return Elimination(layout, tuple(steps))
 
 
-def _blocks(level: Level, corner: IntArray) -> Iterator[_Block]:
-    """Cut a level into parts of bounded memory, rows that are cheaper as dense ones apart."""
+def _blocks(level: Level, corner: IntArray) -> Iterator[tuple[Level, bool]]:
+    """Cut a level into parts of bounded memory, and say which are cheaper as dense rows."""
     dense = np.zeros(level.counts.size, dtype=bool)
     if np.isin(level.meets, corner).all():
         dense = heavy(level.counts, corner.size)
@@ -145,7 +138,7 @@ def _blocks(level: Level, corner: IntArray) -> Iterator[_Block]:
             if part.size:
                 counts = level.counts[part]
                 taken = np.repeat(ends[part] - np.cumsum(counts), counts) + np.arange(int(counts.sum()))
-                yield _Block(Level(level.chosen[part], counts, level.meets[taken]), kind)
+                yield Level(level.chosen[part], counts, level.meets[taken]), kind
 
 
 def _sorted(level: Level, place: IntArray) -> IntArray:

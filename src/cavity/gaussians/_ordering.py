@@ -68,8 +68,8 @@ def dissect(graph: sparse.csr_array, max_work: float) -> Ordering:
         enough = min(0.7 * float(rest.size) ** 2, 1e7)
         if _expected(rows) > enough:
             break
-        before, names = graph, rest
-        graph = _filled(graph, chosen, rows)
+        before, names, kept = graph, rest, np.flatnonzero(~chosen)
+        graph = graph[kept][:, kept] + rows.T.tocsr() @ rows  # all columns meet that met the same eliminated one
         if graph.nnz > enough or _is_hopeless(before, graph, max_work):
             break
     return best
@@ -134,12 +134,6 @@ def _rows(graph: sparse.csr_array, chosen: NDArray[np.bool_]) -> sparse.csr_arra
 
 def _level(rows: sparse.csr_array, chosen: NDArray[np.bool_], names: IntArray) -> Level:
     return Level(names[chosen], np.diff(rows.indptr).astype(np.int64), names[~chosen][rows.indices])
-
-
-def _filled(graph: sparse.csr_array, chosen: NDArray[np.bool_], rows: sparse.csr_array) -> sparse.csr_array:
-    """Graph of the rest after an elimination: all columns meet that met the same eliminated one."""
-    rest = np.flatnonzero(~chosen)
-    return graph[rest][:, rest] + rows.T.tocsr() @ rows
 
 
 def _expected(rows: sparse.csr_array) -> float:

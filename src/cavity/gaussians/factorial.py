@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -199,16 +201,10 @@ class FactorialGaussian:
         return FactorialGaussian(self.log_scale, shift, precision)
 
     def __mul__(self, other: FactorialGaussian) -> FactorialGaussian:
-        _check_same_dim(self, other)
-        return FactorialGaussian(
-            self.log_scale + other.log_scale, self.shift + other.shift, self.precision + other.precision
-        )
+        return _combined(self, other, operator.add)
 
     def __truediv__(self, other: FactorialGaussian) -> FactorialGaussian:
-        _check_same_dim(self, other)
-        return FactorialGaussian(
-            self.log_scale - other.log_scale, self.shift - other.shift, self.precision - other.precision
-        )
+        return _combined(self, other, operator.sub)
 
     def __pow__(self, exponent: float) -> FactorialGaussian:
         return FactorialGaussian(exponent * self.log_scale, exponent * self.shift, exponent * self.precision)
@@ -239,9 +235,10 @@ def _proper_precision(gaussian: FactorialGaussian) -> FloatArray:
     )
 
 
-def _check_same_dim(a: FactorialGaussian, b: FactorialGaussian) -> None:
+def _combined(a: FactorialGaussian, b: FactorialGaussian, by: Callable[[Any, Any], Any]) -> FactorialGaussian:
     if a.dim != b.dim:
         raise ValueError(f"both Gaussians must have the same number of coordinates, got {a.dim} and {b.dim}")
+    return FactorialGaussian(by(a.log_scale, b.log_scale), by(a.shift, b.shift), by(a.precision, b.precision))
 
 
 def _all_finite(values: FloatArray) -> bool:

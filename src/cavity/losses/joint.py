@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from scipy.special import softmax
 
 from cavity._types import FloatArray
 
@@ -84,7 +85,7 @@ class Softmax(NamedTuple):
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
         basis = contrasts(int(self.classes))
         scores = np.asarray(z) @ basis.T
-        p = _probabilities(scores)
+        p = softmax(scores, axis=-1)
         slopes = (p - _indicators(y, p)) @ basis
         spread = p @ basis
         curvature = np.einsum("...k,ki,kj->...ij", p, basis, basis) - spread[..., :, None] * spread[..., None, :]
@@ -99,10 +100,8 @@ class Softmax(NamedTuple):
             As in `averages`.
         """
         flat = np.sqrt(1.0 + np.pi / 8.0 * width)
-        mean: FloatArray = np.einsum(
-            "n,bnk->bk", weights, _probabilities(z @ (contrasts(int(self.classes)).T / flat[:, None, None]))
-        )
-        return mean
+        scores = z @ (contrasts(int(self.classes)).T / flat[:, None, None])
+        return np.asarray(np.einsum("n,bnk->bk", weights, softmax(scores, axis=-1)))
 
     def averages(
         self, y: Any, z: FloatArray, weights: FloatArray, width: FloatArray
@@ -186,11 +185,6 @@ def contrasts(classes: int) -> FloatArray:
         basis[:, j] /= np.sqrt((j + 1.0) * (j + 2.0))
     basis.flags.writeable = False
     return basis
-
-
-def _probabilities(scores: FloatArray) -> FloatArray:
-    exponentials = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
-    return np.asarray(exponentials / np.sum(exponentials, axis=-1, keepdims=True))
 
 
 def _chosen(scores: FloatArray, y: Any) -> Any:

@@ -8,7 +8,6 @@ Gaussian posterior sees.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from scipy.special import ndtr
@@ -20,13 +19,6 @@ from cavity.quadrature import hermite_polynomials
 Derived = tuple[FloatArray, FloatArray, FloatArray]
 
 
-class Curve(Protocol):
-    """A scalar function for every row."""
-
-    def derivatives(self, z: FloatArray) -> Derived:
-        """Value, slope and curvature of every row at its own predictor."""
-
-
 @dataclass(frozen=True, slots=True)
 class Plain:
     """The loss as it is."""
@@ -35,8 +27,7 @@ class Plain:
     targets: FloatArray
 
     def derivatives(self, z: FloatArray) -> Derived:
-        value, slope, curvature = self.loss.derivatives(self.targets, z)
-        return value, slope, curvature
+        return self.loss.derivatives(self.targets, z)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +75,10 @@ class SmoothValues:
         for node, polynomials in zip(nodes, weights.T, strict=True):
             sums += polynomials[:, None] * (self.loss.value(self.targets, z + node * self.width) - center)
         return center + sums[0], sums[1] / self.width, sums[2] / self.width**2
+
+
+# A scalar function for every row.
+Curve = Plain | SmoothKinks | SmoothValues
 
 
 def smoothed(loss: Loss, targets: FloatArray, width: FloatArray) -> Curve:

@@ -49,11 +49,9 @@ def tilts(
     """
     n = mean.size
     rows = Rows(y, mean, variance, np.broadcast_to(np.asarray(power, dtype=np.float64), (n,)))
+    result = Tilts(*np.empty((3, n)))
+    at_once = 2048  # rows: what they need in between stays within the caches
     with np.errstate(all="ignore"):
-        at_once = 2048  # rows: what they need in between stays within the caches
-        if 0 < n <= at_once:
-            return _checked(loss, rows, order)
-        result = Tilts(np.empty(n), np.empty(n), np.empty(n))
         for start in range(0, n, at_once):
             some = slice(start, start + at_once)
             put(result, some, _checked(loss, rows.at(some), order))
@@ -62,15 +60,13 @@ def tilts(
 
 def _checked(loss: Loss, rows: Rows, order: int) -> Tilts:
     """Take care of variances of zero and of costs that are not finite."""
-    is_constant = rows.variance == 0.0
-    if is_constant.any():
-        constant = Tilts(-rows.power * loss.value(rows.y, rows.mean), np.zeros(rows.y.size), np.ones(rows.y.size))
-        others = np.flatnonzero(~is_constant)
-        if others.size:
-            put(constant, others, _chosen(loss, rows.at(others), order))
-        found = constant
-    else:
+    others = np.flatnonzero(rows.variance)
+    if others.size == rows.y.size:
         found = _chosen(loss, rows, order)
+    else:
+        found = Tilts(-rows.power * loss.value(rows.y, rows.mean), np.zeros(rows.y.size), np.ones(rows.y.size))
+        if others.size:
+            put(found, others, _chosen(loss, rows.at(others), order))
     is_bad = ~np.isfinite(found.log_mass + found.shift + found.ratio)
     if is_bad.any():
         put(found, is_bad, Tilts(*np.full((3, 1), np.nan)))

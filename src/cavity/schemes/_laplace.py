@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from cavity._checks import positive_number, whole_number
+from cavity._checks import one_of, positive_number, whole_number
 from cavity._types import FloatArray
 from cavity.factors import Curvature, Factor
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.schemes._protocol import check_curvature, check_slope, expansion
+from cavity.schemes._protocol import check_slope, expansion
 from cavity.schemes.constants import ARMIJO, HALVINGS, ROUNDING
 
 
@@ -41,7 +41,7 @@ class QuickLaplace:
     curvature: Curvature = "exact"
 
     def __post_init__(self) -> None:
-        check_curvature(self.curvature)
+        one_of("curvature", self.curvature, ("exact", "slope"))
 
     def check(self, factor: Factor) -> None:
         """Refuse slopes of a factor that has none."""
@@ -86,7 +86,7 @@ class Laplace:
     max_steps: int = 50
 
     def __post_init__(self) -> None:
-        check_curvature(self.curvature)
+        one_of("curvature", self.curvature, ("exact", "slope"))
         object.__setattr__(self, "tol", positive_number("tol", self.tol))
         object.__setattr__(self, "max_steps", whole_number("max_steps", self.max_steps, least=1))
 

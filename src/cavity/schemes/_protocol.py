@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
-from cavity._checks import one_of
 from cavity._types import FloatArray
 from cavity.factors import Curvature, Factor
 from cavity.gaussians.factorial import FactorialGaussian
@@ -40,11 +39,6 @@ class Scheme(Protocol):
         beta
             Inverse temperature.
         """
-
-
-def check_curvature(curvature: Curvature) -> None:
-    """Refuse an unknown name."""
-    one_of("curvature", curvature, ("exact", "slope"))
 
 
 def check_slope(curvature: Curvature, factor: Factor) -> None:

@@ -26,15 +26,11 @@ def _check_rule(rule: object) -> None:
         raise ValueError(f"rule must be an integration rule such as cavity.quadrature.Precision3(), got {shown(rule)}")
 
 
-def _star_costs(factor: Factor, cavity: FactorialGaussian, star: Star) -> StarCosts:
-    return factor.star(cavity.mean, star.spread * cavity.std)
-
-
 def _node_costs(factor: Factor, cavity: FactorialGaussian, rule: Rule) -> tuple[NodeSet, FloatArray]:
     """Nodes of the rule, and the factor's cost at each."""
     rule_nodes, star = rule.node_set(cavity.dim), rule.star(cavity.dim)
     if star is not None:
-        costs = _star_costs(factor, cavity, star)
+        costs = factor.star(cavity.mean, star.spread * cavity.std)
         return rule_nodes, np.concatenate([[costs.center], costs.up, costs.down])
     return rule_nodes, factor.cost(cavity.mean + cavity.std * rule_nodes.nodes)
 
@@ -78,7 +74,7 @@ class GaussQuadrature:
         """Estimate the moments, then divide by the cavity."""
         star = self.rule.star(cavity.dim)
         if star is not None:
-            mass, mean, square, offset = _star_moments(_star_costs(factor, cavity, star), star, beta)
+            mass, mean, square, offset = _star_moments(factor.star(cavity.mean, star.spread * cavity.std), star, beta)
         else:
             mass, mean, square, offset = _moments(*_node_costs(factor, cavity, self.rule), beta)
         variance = square - mean * mean
@@ -165,8 +161,8 @@ class VariationalQuadrature:
         """Interpolate or minimise."""
         star = self.rule.star(cavity.dim)
         if self.solver == "closed" and star is not None:
-            costs = _star_costs(factor, cavity, star)
             steps = star.spread * cavity.std
+            costs = factor.star(cavity.mean, steps)
             slope = (costs.up - costs.down) / (2.0 * steps)
             curvature = (costs.up + costs.down - 2.0 * costs.center) / steps**2
             return expansion(cavity.mean, costs.center, slope, curvature, beta)
