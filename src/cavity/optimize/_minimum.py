@@ -1,14 +1,18 @@
-"""What a minimisation returns."""
+"""What a minimisation returns, and what it keeps on the path there: the lowest point, and evaluations."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
 from cavity._types import FloatArray
-from cavity.ep.result import RunError
+from cavity.ep.problem import untouched
+from cavity.ep.result import FactorError, RunError
+from cavity.factors import Curvature, Derivatives, Factor, LinearBatches, StarCosts
 from cavity.gaussians.factorial import FactorialGaussian
 
 
@@ -76,3 +80,74 @@ class Minimum:
     def __str__(self) -> str:
         loops = len(self.betas) - 1
         return f"{self.status.value}\ncost {self.cost:.6g} after {loops} loops and {self.evaluations} evaluations"
+
+
+class CountedFactor:
+    """A factor that counts the points at which EP asks for its cost."""
+
+    def __init__(self, factor: Factor, counter: Pricer) -> None:
+        self.factor, self.counter = factor, counter
+
+    def cost(self, points: FloatArray) -> FloatArray:
+        self.counter.evaluations += len(points)
+        return self.factor.cost(points)
+
+    def derivatives(self, point: FloatArray, curvature: Curvature = "exact") -> Derivatives:
+        self.counter.evaluations += 1
+        return self.factor.derivatives(point, curvature)
+
+    def star(self, center: FloatArray, steps: FloatArray) -> StarCosts:
+        self.counter.evaluations += 2 * center.size + 1
+        return self.factor.star(center, steps)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.factor, name)
+
+
+class Pricer:
+    """Total cost of points, prior included. It keeps the lowest, and whether costs since then were not finite.
+
+    ``state`` is what an error says about the run so far.
+    """
+
+    def __init__(self, factors: Sequence[Factor], prior: FactorialGaussian) -> None:
+        self.factors, self.prior, self.evaluations = factors, prior, 0
+        self.state = untouched(prior)
+        self.point, self.cost = prior.mean, np.inf
+        self.fell_to_minus_infinity = self.was_nonfinite = False
+
+    def __call__(self, points: FloatArray) -> FloatArray:
+        """Cost of every point; NaN counts as infinite, and so does minus infinity, which is noted."""
+        if len(points) == 0:
+            return np.empty(0)
+        away = points - self.prior.mean
+        with np.errstate(all="ignore"):
+            costs = 0.5 * (away * away) @ self.prior.precision + self._factor_costs(points)
+        return self.note(points, costs)
+
+    def note(self, points: FloatArray, costs: FloatArray) -> FloatArray:
+        """Take in points whose costs are known."""
+        self.fell_to_minus_infinity |= bool(np.any(costs == -np.inf))
+        finite = np.isfinite(costs)
+        costs = np.where(finite, costs, np.inf)
+        best = int(np.argmin(costs))
+        if costs[best] < self.cost:
+            self.point, self.cost, self.was_nonfinite = points[best].copy(), float(costs[best]), False
+        self.was_nonfinite |= not np.all(finite)
+        return costs
+
+    def at(self, point: FloatArray) -> float:
+        return float(self(point[None])[0])
+
+    def _factor_costs(self, points: FloatArray) -> FloatArray:
+        self.evaluations += len(points) * len(self.factors)
+        if isinstance(self.factors, LinearBatches):
+            return self.factors.cost(points)
+        total = np.zeros(len(points))
+        for k, factor in enumerate(self.factors):
+            support = factor.coordinates
+            try:
+                total += factor.cost(points if support is None else points[:, support])
+            except Exception as error:
+                raise FactorError(k, self.state, error) from error
+        return total
