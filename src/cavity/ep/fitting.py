@@ -166,9 +166,11 @@ def fit(
         _check_unused(scheme, sites, damping, order, negative, start, callback, compiled)
         result = _run_blocks(factors, prior, covariance, replace(options, single_pass=max_iter == 1), watch)
     else:
-        if scheme is None and start is None and state is None and options.sites == "own" and are_linear(factors):
-            start = "mode"
-        result = run_checked(factors, prior, default_scheme(factors, scheme), options, start, watch, compiled)
+        if scheme is None:
+            scheme = "exact" if are_linear(factors) else "rvq"
+            if scheme == "exact" and start is None and state is None and options.sites == "own":
+                start = "mode"
+        result = run_checked(factors, prior, schemes.resolve(scheme), options, start, watch, compiled)
     if not result.status.is_success:
         warn_of(result.status, "cavity.fit")
     return result
@@ -180,13 +182,6 @@ class Watch(NamedTuple):
     callback: Callable[[Update], object] | None = None
     verbose: bool = False
     state: State | None = None
-
-
-def default_scheme(factors: Sequence[Factor], scheme: str | Scheme | None) -> Scheme:
-    """Take the scheme asked for, or the best for these factors."""
-    if scheme is None:
-        scheme = "exact" if are_linear(factors) else "rvq"
-    return schemes.resolve(scheme)
 
 
 def run_checked(

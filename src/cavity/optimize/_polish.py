@@ -9,7 +9,6 @@ from round to round.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,22 +17,6 @@ from cavity._types import FloatArray
 Price = Callable[[FloatArray], FloatArray]
 
 _LONGEST_STEP = 8.0  # in arms of the star: how far its differences are trusted
-
-
-class _Model(NamedTuple):
-    """Slope and curvature in units of the arms."""
-
-    slope: FloatArray
-    curvature: FloatArray
-    vectors: FloatArray
-
-    @property
-    def step(self) -> FloatArray:
-        """Newton's step, against curvatures below zero too, cut to a length that can be trusted."""
-        size = np.maximum(np.abs(self.curvature), 1e-9 * np.max(np.abs(self.curvature)) + np.finfo(float).tiny)
-        step = -self.vectors @ ((self.vectors.T @ self.slope) / size)
-        length = float(np.max(np.abs(step)))
-        return np.asarray(step * min(1.0, _LONGEST_STEP / length) if 0.0 < length < np.inf else np.zeros_like(step))
 
 
 def polish(price: Price, point: FloatArray, cost: float, scale: FloatArray, tol: float, rounds: int) -> bool:
@@ -49,11 +32,12 @@ def polish(price: Price, point: FloatArray, cost: float, scale: FloatArray, tol:
         model = _model(price, point, cost, radius * arms, star)
         moves = ends
         if model is not None:
+            step, curvature, vectors = model
             shares = np.array([1.0, 0.5, 0.25, 0.1, 0.03, 2.0])  # of the Newton step, tried together
-            moves = np.concatenate([ends, shares[:, None] * (model.step @ (radius * arms))])
+            moves = np.concatenate([ends, shares[:, None] * (step @ (radius * arms))])
             star = np.concatenate([star, price(point + moves[len(ends) :])])
-            size = np.clip(np.abs(model.curvature) / radius**2, 0.02, 50.0)  # what a round may change along an arm
-            arms = (model.vectors / np.sqrt(size)).T @ arms
+            size = np.clip(np.abs(curvature) / radius**2, 0.02, 50.0)  # what a round may change along an arm
+            arms = (vectors / np.sqrt(size)).T @ arms
         best = int(np.argmin(star))
         gain = cost - float(star[best])
         if gain > 0.0:
@@ -61,7 +45,7 @@ def polish(price: Price, point: FloatArray, cost: float, scale: FloatArray, tol:
         without_gain = 0 if gain > tol * abs(cost) else without_gain + 1
         if without_gain or gain < 0.25 * radius**2:
             radius *= 0.5
-        elif best >= len(ends) and model is not None and np.max(np.abs(model.step)) >= 0.99 * _LONGEST_STEP:
+        elif best >= len(ends) and np.max(np.abs(step)) >= 0.99 * _LONGEST_STEP:
             radius *= 4.0
         small = radius**2 <= tol * abs(cost)
         if without_gain >= (4 if small else 12):
@@ -69,8 +53,13 @@ def polish(price: Price, point: FloatArray, cost: float, scale: FloatArray, tol:
     return False
 
 
-def _model(price: Price, point: FloatArray, cost: float, arms: FloatArray, star: FloatArray) -> _Model | None:
-    """Differences of the costs at the ends and corners of a star; None where an end is not finite."""
+def _model(
+    price: Price, point: FloatArray, cost: float, arms: FloatArray, star: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+    """Newton's step, curvatures and principal directions, in units of the arms; None where an end is not finite.
+
+    The step goes against curvatures below zero too, and is cut to a length that can be trusted.
+    """
     d = point.size
     up, down = star[:d], star[d:]
     if not np.all(np.isfinite(star)):
@@ -82,4 +71,9 @@ def _model(price: Price, point: FloatArray, cost: float, arms: FloatArray, star:
         both = price(np.concatenate([point + corners, point - corners])).reshape(2, -1).sum(axis=0)
         mixed = 0.5 * (both - up[i] - down[i] - up[j] - down[j] + 2.0 * cost)
         matrix[i, j] = matrix[j, i] = np.where(np.isfinite(mixed), mixed, 0.0)
-    return _Model(0.5 * (up - down), *np.linalg.eigh(matrix))
+    curvature, vectors = np.linalg.eigh(matrix)
+    size = np.maximum(np.abs(curvature), 1e-9 * np.max(np.abs(curvature)) + np.finfo(float).tiny)
+    step = -vectors @ ((vectors.T @ (0.5 * (up - down))) / size)
+    length = float(np.max(np.abs(step)))
+    step = step * min(1.0, _LONGEST_STEP / length) if 0.0 < length < np.inf else np.zeros_like(step)
+    return step, curvature, vectors
