@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from cavity._types import FloatArray
 from cavity.losses import Absolute, Gamma, Huber, Loss, NegativeBinomial, Poisson, Quantile, Squared
-from cavity.noise._base import Noise, Rows
+from cavity.noise._base import Noise, Observed
 from cavity.noise._rates import Counts, DispersedCounts, GammaAround
 from cavity.noise._reals import AsymmetricLaplace, Gaussian, GaussianWithTails
 from cavity.noise._spread import spread_log_density as spread_log_density
@@ -216,10 +216,10 @@ def _noise_of(loss: Loss, beta: float) -> Noise:
     )
 
 
-def _rows(targets: ArrayLike, means: ArrayLike, variances: ArrayLike, weights: ArrayLike | None) -> Rows:
+def _rows(targets: ArrayLike, means: ArrayLike, variances: ArrayLike, weights: ArrayLike | None) -> Observed:
     y, m, v = np.broadcast_arrays(*(np.asarray(part, dtype=np.float64) for part in (targets, means, variances)))
     w = np.ones(y.shape) if weights is None else np.asarray(weights, dtype=np.float64)
-    return Rows(y, m, np.sqrt(v), w)
+    return Observed(y, m, np.sqrt(v), w)
 
 
 def _scale_of(loss: Loss) -> float:

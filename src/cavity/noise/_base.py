@@ -22,7 +22,7 @@ LARGEST_LOG = 700.0
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class Observed:
     """Targets, means and standard deviations of the predictors, and weights, each of shape ``(n,)``."""
 
     y: FloatArray
@@ -61,7 +61,7 @@ class Noise:
     log_normalizer: Callable[[FloatArray], FloatArray]
     std: Callable[[FloatArray, FloatArray], FloatArray]
     quantile: Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
-    sums: Callable[[Rows], tuple[float, float]]
+    sums: Callable[[Observed], tuple[float, float]]
 
     @property
     def ratio(self) -> float:
@@ -70,10 +70,10 @@ class Noise:
     def scale_of(self, ratio: float) -> float:
         return ratio
 
-    def likeliest_scale(self, rows: Rows) -> float:
+    def likeliest_scale(self, rows: Observed) -> float:
         return self.scale_of_terms(self.terms(rows))
 
-    def terms(self, rows: Rows) -> FloatArray:
+    def terms(self, rows: Observed) -> FloatArray:
         """Sum up over these rows what, added up over all, gives the likeliest scale by `scale_of_terms`."""
         return np.array(self.sums(rows))
 
@@ -96,10 +96,10 @@ class ScaleByRoot(Noise):
     """
 
     __slots__ = ()
-    bounds: Callable[[Rows], tuple[float, float]]
-    surplus: Callable[[Rows, float], FloatArray]
+    bounds: Callable[[Observed], tuple[float, float]]
+    surplus: Callable[[Observed, float], FloatArray]
 
-    def likeliest_scale(self, rows: Rows) -> float:
+    def likeliest_scale(self, rows: Observed) -> float:
         low, high = self.bounds(rows)
 
         def surplus(log_scale: float) -> float:
@@ -111,7 +111,7 @@ class ScaleByRoot(Noise):
             return low
         return float(np.exp(brentq(surplus, np.log(low), np.log(high), xtol=1e-12)))
 
-    def terms(self, rows: Rows) -> FloatArray:
+    def terms(self, rows: Observed) -> FloatArray:
         """Sum up the equation at scales near this one."""
         return np.array([rows.sum(self.surplus(rows, self.scale * near)) for near in np.exp(_NEAR_SCALES)])
 

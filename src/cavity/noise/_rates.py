@@ -15,13 +15,13 @@ from scipy.optimize import brentq
 from scipy.special import betainc, betaln, digamma, gammainc, gammaincc, gammaln, ndtr, ndtri, polygamma
 
 from cavity._types import FloatArray
-from cavity.noise._base import LARGEST_LOG, Noise, Rows, ScaleByRoot, invert, tilted
+from cavity.noise._base import LARGEST_LOG, Noise, Observed, ScaleByRoot, invert, tilted
 from cavity.quadrature import hermite
 
 # Bounds of the dispersion that is looked for, as a standard deviation: below the first a count of a million is one of
 # Poisson; beyond the second nothing is known of the mean.
 _LEAST_SCALE, _LARGEST_SCALE = 1e-6, 1e3
-# Rows whose quantiles are found at once: with 161 nodes each, 5 MB of doubles.
+# Observed whose quantiles are found at once: with 161 nodes each, 5 MB of doubles.
 _AT_ONCE = 4096
 # Nodes of the trapezoid rule, from zero to one.
 _GRID = np.linspace(0.0, 1.0, 161)
@@ -57,7 +57,7 @@ class DispersedCounts(ScaleByRoot, _OfRates):
 
     scale: float
 
-    def surplus(self, rows: Rows, scale: float) -> FloatArray:
+    def surplus(self, rows: Observed, scale: float) -> FloatArray:
         r"""Slope of the expected log likelihood in :math:`r`, times :math:`r^2`.
 
         .. math:: E[\log(1 + t) - t] + \psi(y + r) - \psi(r) - \log(1 + y/r), \qquad t = \frac{y - e^z}{r + e^z}
@@ -69,13 +69,13 @@ class DispersedCounts(ScaleByRoot, _OfRates):
         log = np.where(t > -0.5, np.log1p(np.maximum(t, -0.5)), np.log((y + r) / (r + means)))
         return np.asarray(r * r * ((log - t) @ nodes + _digamma_excess(rows.y, r)))
 
-    def bounds(self, rows: Rows) -> tuple[float, float]:
+    def bounds(self, rows: Observed) -> tuple[float, float]:
         return _LEAST_SCALE, _LARGEST_SCALE
 
     def scale_of_terms(self, terms: FloatArray) -> float:
         return float(np.clip(ScaleByRoot.scale_of_terms(self, terms), _LEAST_SCALE, _LARGEST_SCALE))
 
-    def sums(self, rows: Rows) -> tuple[float, float]:
+    def sums(self, rows: Observed) -> tuple[float, float]:
         r"""Sum up :math:`((y - \mu)^2 - \mu) / (1 + \alpha\mu)^2` and :math:`\mu^2 / (1 + \alpha\mu)^2`.
 
         Their ratio is the dispersion, of which the likelihood of a single row would say nothing.
@@ -161,7 +161,7 @@ class Counts(DispersedCounts):
     def shape(self) -> float:
         return np.inf
 
-    def likeliest_scale(self, rows: Rows) -> float:
+    def likeliest_scale(self, rows: Observed) -> float:
         raise ValueError("the noise of counts has no scale: their mean decides on their variance; take it as it is")
 
     def log_normalizer(self, targets: FloatArray) -> FloatArray:
@@ -186,7 +186,7 @@ class GammaAround(_OfRates):
     def ratio(self) -> float:
         return _log_less_digamma(self.shape)
 
-    def sums(self, rows: Rows) -> tuple[float, float]:
+    def sums(self, rows: Observed) -> tuple[float, float]:
         r"""Mean of :math:`e^t - 1 - t` of the logarithm t of target over mean, :math:`e^{-z}` being a gamma variable.
 
         Such is the posterior of a mean under this loss, where the prior is wide. A Gaussian of the same mean and

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import erf, ndtr, ndtri, owens_t
 
 from cavity._types import FloatArray
-from cavity.noise._base import Noise, Rows, ScaleByRoot, invert, tilted
+from cavity.noise._base import Noise, Observed, ScaleByRoot, invert, tilted
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Gaussian(Noise):
     def scale_of(self, ratio: float) -> float:
         return float(np.sqrt(ratio))
 
-    def sums(self, rows: Rows) -> tuple[float, float]:
+    def sums(self, rows: Observed) -> tuple[float, float]:
         return rows.sum((rows.y - rows.mean) ** 2 + rows.std**2), rows.total
 
     def log_normalizer(self, targets: FloatArray) -> FloatArray:
@@ -75,7 +75,7 @@ class AsymmetricLaplace(_Added):
         q, reach = self.share, self.scale / (self.share * (1.0 - self.share))
         return reach, reach * (1.0 - 2.0 * q), reach * float(np.sqrt(1.0 - 2.0 * q + 2.0 * q * q))
 
-    def sums(self, rows: Rows) -> tuple[float, float]:
+    def sums(self, rows: Observed) -> tuple[float, float]:
         r = rows.y - rows.mean
         pinball = self.share * _mean_above(r, rows.std) + (1.0 - self.share) * _mean_above(-r, rows.std)
         return rows.sum(pinball), rows.total
@@ -110,13 +110,13 @@ class GaussianWithTails(ScaleByRoot, _Added):
         total = float(erf(k / np.sqrt(2.0))) + 2.0 * tail
         return 1.0 / total, float(tail / total)
 
-    def sums(self, rows: Rows) -> tuple[float, float]:
+    def sums(self, rows: Observed) -> tuple[float, float]:
         return rows.total * self.likeliest_scale(rows), rows.total
 
-    def surplus(self, rows: Rows, scale: float) -> FloatArray:
+    def surplus(self, rows: Observed, scale: float) -> FloatArray:
         return 1.0 - _mean_curbed((rows.y - rows.mean) / scale, rows.std / scale, self.threshold)
 
-    def bounds(self, rows: Rows) -> tuple[float, float]:
+    def bounds(self, rows: Observed) -> tuple[float, float]:
         r"""Bounds by :math:`c |r| - c^2 / 4 \le |r| \min(|r|, c) \le r^2`, and what exceeds rounding."""
         k, r = self.threshold, rows.y - rows.mean
         size = rows.average(_mean_above(r, rows.std) + _mean_above(-r, rows.std))
