@@ -106,12 +106,9 @@ class DispersedCounts(ScaleByRoot, _OfRates):
 
     def quantile_of(self, mean: FloatArray, std: FloatArray, p: FloatArray) -> FloatArray:
         """Double a bound until it is large enough, and bisect as far as doubles distinguish whole numbers."""
-        high = np.ceil(np.exp(np.minimum(mean + std * ndtri(p), LARGEST_LOG))) + 1.0
-        short = self.below(high, mean, std) < p
-        while np.any(short):
-            high = np.where(short, 2.0 * high, high)
-            short = (self.below(high, mean, std) < p) & (high < np.exp(LARGEST_LOG))
-        low = np.full_like(high, -1.0)
+        low, high = np.full_like(mean, -1.0), np.ceil(np.exp(np.minimum(mean + std * ndtri(p), LARGEST_LOG))) + 1.0
+        while np.any(short := (self.below(high, mean, std) < p) & (high < np.exp(LARGEST_LOG))):
+            low, high = np.where(short, high, low), np.where(short, 2.0 * high, high)
         while np.any(high - low > np.maximum(1.0, 1e-15 * high)):
             middle = np.floor(0.5 * (low + high))
             under = self.below(middle, mean, std) < p
