@@ -1,8 +1,8 @@
-"""Zip archives whose members are not compressed, checked before anything in them is read.
+"""Files that are written whole or not at all, and zip archives that are checked before anything in them is read.
 
-What is stored as it is cannot grow when it is read: the sizes in an archive's directory add up to no more than the
-archive has bytes, and arrays are as long as their headers say. A model in such an archive takes memory in proportion to
-its file, whatever the file claims.
+Archives are not compressed: what is stored as it is cannot grow when it is read. The sizes in an archive's directory
+add up to no more than the archive has bytes, and arrays are as long as their headers say. So a model takes memory in
+proportion to its file, whatever the file claims.
 """
 
 from __future__ import annotations
@@ -10,12 +10,65 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
 from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
+
+
+@contextmanager
+def replaced(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Write a file beside its place, sync it, and give it its name; if anything is raised, what was there stays.
+
+    A link is followed, and an existing file keeps its permissions.
+    """
+    target = Path(os.path.realpath(path))
+    mode = _mode_of(target)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
+    try:
+        with os.fdopen(os.open(temporary, flags, 0o666 if mode is None else 0o600), "wb") as file:
+            if mode is not None:
+                temporary.chmod(mode)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    with suppress(OSError):  # the new name outlives a power failure where a folder can be synced
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _mode_of(target: Path) -> int | None:
+    """Permissions of a file that is to be replaced; None where there is none yet."""
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a directory; name a file in it")
+    if target.exists() and not target.is_file():
+        raise OSError(f"{target} is not a regular file, and cannot be replaced")
+    return target.stat().st_mode & 0o7777 if target.exists() else None
+
+
+@contextmanager
+def blaming(what: str, advice: str = "take another copy") -> Iterator[None]:
+    """Turn whatever others raise on a file that was damaged or forged into a ValueError."""
+    try:
+        yield
+    except (MemoryError, FileNotFoundError, PermissionError, IsADirectoryError):
+        raise
+    except Exception as error:
+        detail = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ValueError(f"{what}: {detail}; {advice}") from error
 
 
 def without_compression(content: bytes) -> bytes:

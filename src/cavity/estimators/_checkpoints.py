@@ -7,10 +7,8 @@ and then renamed, so that there is always one whole checkpoint, the last or the 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import secrets
 import time
 import warnings
 import zipfile
@@ -24,8 +22,10 @@ from numpy.typing import NDArray
 from cavity._checks import nonnegative_number, shown
 from cavity._version import __version__
 from cavity.ep.driver import Run
+from cavity.estimators._archive import blaming, replaced
 
 _NOTE, _FORMAT = "note.json", 1
+_ADVICE = "delete it to start over"
 # Bytes that are copied at once.
 _CHUNK = 1 << 22
 
@@ -50,9 +50,14 @@ class Checkpoint:
         self._known = self._members() if self.path.exists() else {}
 
     def state(self, predictor: int) -> Mapping[str, Any] | None:
-        """Give the state that was kept of a linear predictor; None where there is none."""
-        names = self._known.get(predictor)
-        return None if names is None else _State(self.path, {name: f"{predictor}/{name}.npy" for name in names})
+        """Give the state that was kept of a linear predictor; None where there is none.
+
+        Sites, one per row, are read when they are asked for.
+        """
+        if predictor not in self._known:
+            return None
+        members = {name: _Member(self.path, f"{predictor}/{name}.npy") for name in self._known[predictor]}
+        return {name: one if name.startswith("site_") else np.asarray(one) for name, one in members.items()}
 
     def save(self, predictor: int, going: Run, at_once: bool = False) -> None:
         """Write the state of a run, at once or if the last write is old enough; those of earlier predictors stay."""
@@ -76,28 +81,15 @@ class Checkpoint:
         self._written = time.monotonic()
 
     def _write(self, predictor: int, snapshot: Mapping[str, Any]) -> None:
-        target = Path(os.path.realpath(self.path))
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-        try:
-            with temporary.open("xb") as file:
-                with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-                    archive.writestr(_NOTE, json.dumps(self._note, indent=1))
-                    self._copy_earlier(archive, predictor)
-                    for name, value in snapshot.items():
-                        with archive.open(f"{predictor}/{name}.npy", "w", force_zip64=True) as member:
-                            _write_array(member, value)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        with contextlib.suppress(OSError):  # where a folder can be synced
-            folder = os.open(target.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        with (
+            replaced(self.path) as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive,
+        ):
+            archive.writestr(_NOTE, json.dumps(self._note, indent=1))
+            self._copy_earlier(archive, predictor)
+            for name, value in snapshot.items():
+                with archive.open(f"{predictor}/{name}.npy", "w", force_zip64=True) as member:
+                    _write_array(member, value)
 
     def _copy_earlier(self, archive: zipfile.ZipFile, predictor: int) -> None:
         """Copy the states of predictors that are done from the checkpoint before."""
@@ -112,7 +104,7 @@ class Checkpoint:
 
     def _members(self) -> dict[int, list[str]]:
         """Check that an existing file is whole and belongs to this fit, and list what it holds."""
-        with _blaming(self.path), zipfile.ZipFile(self.path) as archive:
+        with blaming(f"the checkpoint {self.path} is damaged", _ADVICE), zipfile.ZipFile(self.path) as archive:
             note = json.loads(archive.read(_NOTE))
             names = [name for name in archive.namelist() if name != _NOTE]
             broken = archive.testzip()
@@ -131,23 +123,6 @@ class Checkpoint:
         return found
 
 
-class _State(Mapping[str, Any]):
-    """Arrays of a snapshot, read when they are asked for."""
-
-    def __init__(self, path: Path, members: Mapping[str, str]) -> None:
-        self._path, self._members = path, members
-
-    def __getitem__(self, name: str) -> Any:
-        member = _Member(self._path, self._members[name])
-        return member if name.startswith("site_") else np.asarray(member)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-
 class _Member:
     """One array of a checkpoint: as a whole, or some rows at a time."""
 
@@ -155,12 +130,20 @@ class _Member:
         self._path, self._name = path, name
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        with _blaming(self._path), zipfile.ZipFile(self._path) as archive, archive.open(self._name) as member:
+        with (
+            blaming(f"the checkpoint {self._path} is damaged", _ADVICE),
+            zipfile.ZipFile(self._path) as archive,
+            archive.open(self._name) as member,
+        ):
             return np.asarray(np.lib.format.read_array(member, allow_pickle=False), dtype=dtype)
 
     def chunks(self) -> Iterator[NDArray[Any]]:
         """All rows, some at a time."""
-        with _blaming(self._path), zipfile.ZipFile(self._path) as archive, archive.open(self._name) as member:
+        with (
+            blaming(f"the checkpoint {self._path} is damaged", _ADVICE),
+            zipfile.ZipFile(self._path) as archive,
+            archive.open(self._name) as member,
+        ):
             np.lib.format.read_magic(member)
             shape, _, dtype = np.lib.format.read_array_header_1_0(member)
             row = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
@@ -180,17 +163,6 @@ def _write_array(member: Any, value: Any) -> None:
     np.lib.format.write_array_header_1_0(member, header)
     for chunk in value.chunks():
         member.write(np.ascontiguousarray(chunk).data.cast("B") if chunk.size else b"")
-
-
-@contextlib.contextmanager
-def _blaming(path: Path) -> Iterator[None]:
-    """Turn what is raised on a damaged file into a ValueError that says so."""
-    try:
-        yield
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError) as error:
-        if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
-            raise
-        raise ValueError(f"the checkpoint {path} is damaged: {error}; delete it to start over") from error
 
 
 __all__ = ["Checkpoint"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -19,41 +19,52 @@ from cavity.factors import canonical
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses.joint import Normal, Softmax
 
+# Attributes of a fitted model that have types of our own, and these types.
+PACKED = ("_knowledge", "_priors", "_totals", "plan_", "status_", "trace_", "_refused")
+_KNOWLEDGE = {"full": DenseKnowledge, "sparse": SparseKnowledge, "diagonal": DiagonalKnowledge}
+_RECORDS: dict[str, Any] = {
+    kind.__name__: kind for kind in (*_KNOWLEDGE.values(), FactorialGaussian, Plan, Totals, Trace)
+}
+_WORDS: dict[str, type[Enum]] = {"Status": Status, "Refusal": Refusal}
 # Kinds of targets that a loss may be made for.
 _TARGETS = ("signs", "reals", "counts", "positives", "classes")
 
 
-def packed(model: Any) -> dict[str, Any]:
-    """Attributes of a fitted model whose values have types of our own, in plain form."""
-    if "_knowledge" not in vars(model):
-        return {}
-    traces, plan = model.trace_ if isinstance(model.trace_, tuple) else (model.trace_,), model.plan_
-    return {
-        "_knowledge": [_pack_knowledge(k) for k in model._known()],
-        "_priors": _pack_gaussians(model._priors),
-        "_totals": list(model._totals),
-        "plan_": [plan.covariance, plan.reason, plan.chosen],
-        "status_": model.status_.name,
-        "trace_": [_pack_trace(trace) for trace in traces],
-        "_refused": {why.name: count for why, count in getattr(model, "_refused", {}).items()},
-    }
+def pack(value: Any) -> Any:
+    """Write a value as dicts, lists, arrays, numbers and names, each dict with the name of its type."""
+    name = type(value).__name__
+    if name in _RECORDS:
+        fields = getattr(value, "_fields", None) or value.__dataclass_fields__
+        return {"type": name, **{field: pack(getattr(value, field)) for field in fields}}
+    if name in _WORDS:
+        return {"type": name, "name": value.name}
+    if isinstance(value, Counter):
+        return {"type": "Counter", "counts": [[pack(key), count] for key, count in value.items()]}
+    if isinstance(value, tuple):
+        return {"type": "tuple", "parts": [pack(part) for part in value]}
+    if sparse.issparse(value):
+        return {"type": "csc", "data": value.data, "indices": value.indices, "indptr": value.indptr}
+    return value
 
 
-def unpacked(state: dict[str, Any]) -> dict[str, Any]:
-    """Undo `packed` in a state that holds its outcome."""
-    if "_knowledge" not in state:
-        return state
-    traces = tuple(_unpack_trace(trace) for trace in state["trace_"])
-    return {
-        **state,
-        "_knowledge": tuple(_unpack_knowledge(parts) for parts in state["_knowledge"]),
-        "_priors": _unpack_gaussians(state["_priors"]),
-        "_totals": Totals(*map(float, state["_totals"])),
-        "plan_": Plan(*state["plan_"]),
-        "status_": Status[state["status_"]],
-        "trace_": traces[0] if len(traces) == 1 else traces,
-        "_refused": Counter({Refusal[name]: count for name, count in state["_refused"].items()}),
-    }
+def unpack(value: Any) -> Any:
+    """Undo `pack`."""
+    if not isinstance(value, dict):
+        return value
+    parts = {key: unpack(part) for key, part in value.items() if key != "type"}
+    kind = value["type"]
+    if kind in _RECORDS:
+        return _RECORDS[kind](**parts)
+    if kind in _WORDS:
+        return _WORDS[kind][parts["name"]]
+    if kind == "Counter":
+        return Counter({unpack(key): count for key, count in parts["counts"]})
+    if kind == "tuple":
+        return tuple(unpack(part) for part in parts["parts"])
+    # A square matrix, checked as CSR of the transpose, which has the same three arrays.
+    data, indices, indptr = (np.asarray(parts[name]) for name in ("data", "indices", "indptr"))
+    size = indptr.size - 1
+    return sparse.csc_array(canonical(sparse.csr_array((data, indices, indptr), shape=(size, size))).T)
 
 
 def check_state(model: Any) -> None:
@@ -73,8 +84,7 @@ def check_state(model: Any) -> None:
     columns, count = model._width + int(intercept), len(model._knowledge)
     columns *= getattr(model._loss, "predictors", 1)
     _need(count >= 1 and len(model._priors) == count, "priors and posteriors differ in number")
-    kinds = {"full": DenseKnowledge, "sparse": SparseKnowledge, "diagonal": DiagonalKnowledge}
-    kind = kinds.get(model.plan_.covariance)
+    kind = _KNOWLEDGE.get(model.plan_.covariance)
     for known, prior in zip(model._knowledge, model._priors, strict=True):
         _need(isinstance(known, kind or ()), f"the plan says {model.plan_.covariance!r}")
         _need(prior.dim == columns and prior.is_proper, "a prior does not fit the columns")
@@ -134,55 +144,3 @@ def _check_knowledge(known: Knowledge, columns: int) -> None:
 def _need(condition: Any, fault: str) -> None:
     if not condition:
         raise ValueError(f"the model is not consistent: {fault}; take another copy of its file")
-
-
-def _pack_knowledge(known: Knowledge) -> dict[str, Any]:
-    if isinstance(known, DiagonalKnowledge):
-        return _pack_gaussians([known.sites])
-    if isinstance(known, DenseKnowledge):
-        return {"information": known.information, "shift": known.shift, "log_scale": known.log_scale}
-    assert isinstance(known, SparseKnowledge)
-    matrix = known.information
-    parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
-    return {**parts, "shift": known.shift, "border": known.border, "log_scale": known.log_scale}
-
-
-def _unpack_knowledge(parts: dict[str, Any]) -> Knowledge:
-    if "precision" in parts:
-        return DiagonalKnowledge(_unpack_gaussians(parts)[0])
-    shift, log_scale = np.asarray(parts["shift"]), float(parts["log_scale"])
-    if "information" in parts:
-        return DenseKnowledge(np.asarray(parts["information"]), shift, log_scale)
-    # Checked as CSR of the transpose, which has the same three arrays.
-    arrays = (np.asarray(parts["data"]), np.asarray(parts["indices"]), np.asarray(parts["indptr"]))
-    rows = canonical(sparse.csr_array(arrays, shape=(shift.size, shift.size)))
-    return SparseKnowledge(sparse.csc_array(rows.T), shift, np.asarray(parts["border"]), log_scale)
-
-
-def _pack_gaussians(gaussians: Sequence[FactorialGaussian]) -> dict[str, Any]:
-    return {name: np.array([getattr(g, name) for g in gaussians]) for name in ("log_scale", "shift", "precision")}
-
-
-def _unpack_gaussians(parts: dict[str, Any]) -> tuple[FactorialGaussian, ...]:
-    rows = zip(*(parts[name] for name in ("log_scale", "shift", "precision")), strict=True)
-    return tuple(FactorialGaussian(float(s), r, p) for s, r, p in rows)
-
-
-def _pack_trace(trace: Trace) -> dict[str, Any]:
-    return {
-        "updates": trace.updates,
-        "changes": list(trace.changes),
-        "betas": list(trace.betas),
-        "refusals": [[factor, why.name, count] for (factor, why), count in trace.refusals.items()],
-        "dampings": [[factor, count] for factor, count in trace.dampings.items()],
-    }
-
-
-def _unpack_trace(parts: dict[str, Any]) -> Trace:
-    return Trace(
-        parts["updates"],
-        tuple(parts["changes"]),
-        tuple(parts["betas"]),
-        Counter({(factor, Refusal[name]): count for factor, name, count in parts["refusals"]}),
-        Counter(dict(parts["dampings"])),
-    )

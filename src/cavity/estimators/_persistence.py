@@ -6,15 +6,12 @@ before the model is read, and the model as skops writes it, not compressed.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
 import os
-import secrets
-import stat
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,7 +22,7 @@ from sklearn.base import BaseEstimator
 
 from cavity import losses
 from cavity._version import __version__
-from cavity.estimators._archive import check_model_archive, opened, without_compression
+from cavity.estimators._archive import blaming, check_model_archive, opened, replaced, without_compression
 from cavity.losses import joint
 
 _FORMAT = 1  # of the file; another one is not read
@@ -61,41 +58,9 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
         "size": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
     }
-    target = Path(os.path.realpath(path))
-    temporary, mode = target.with_name(f".cavity.{secrets.token_hex(8)}"), _mode_of(target)
-    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
-    try:
-        with os.fdopen(os.open(temporary, flags, 0o666 if mode is None else 0o600), "wb") as file:
-            if mode is not None:
-                temporary.chmod(mode)
-            with zipfile.ZipFile(file, "w") as archive:
-                archive.writestr(_NOTE, json.dumps(note, indent=2))
-                archive.writestr(_MODEL, content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    with contextlib.suppress(OSError):  # the new name outlives a power failure where a folder can be synced
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def _mode_of(target: Path) -> int | None:
-    """Permissions of a file that is to be replaced; None where there is none yet."""
-    try:
-        mode = target.stat().st_mode
-    except FileNotFoundError:
-        return None
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(f"{target} is a directory; name a file in it")
-    if not stat.S_ISREG(mode):
-        raise OSError(f"{target} is not a regular file, and cannot be replaced by a model")
-    return stat.S_IMODE(mode)
+    with replaced(path) as file, zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(_NOTE, json.dumps(note, indent=2))
+        archive.writestr(_MODEL, content)
 
 
 def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> Any:
@@ -122,7 +87,7 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> Any:
     """
     note, content = _checked_content(Path(path))
     skops = _skops()
-    with _blaming(f"{path} is damaged, or not a model"):
+    with blaming(f"{path} is damaged, or not a model"):
         check_model_archive(content)
         held = set(skops.get_untrusted_types(data=content))
     strange = sorted(held - _known_types() - set(trusted))
@@ -131,24 +96,12 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> Any:
             f"{path} holds types that are not trusted: {', '.join(strange)}; if you know them to be harmless, pass "
             f"trusted={strange}"
         )
-    with _blaming(f"{path} holds a model that is not consistent"):
+    with blaming(f"{path} holds a model that is not consistent"):
         model = skops.loads(content, trusted=sorted(_known_types() | set(trusted)))
         if not isinstance(model, BaseEstimator) or type(model).__name__ != note.get("model"):
             raise ValueError(f"its note speaks of {note.get('model')!r}, but it holds a {type(model).__name__}")
         _check_parts(model)
     return model
-
-
-@contextlib.contextmanager
-def _blaming(what: str) -> Iterator[None]:
-    """Turn whatever others raise on a file that was damaged or forged into a ValueError."""
-    try:
-        yield
-    except MemoryError:
-        raise
-    except Exception as error:
-        detail = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise ValueError(f"{what}: {detail}; take another copy") from error
 
 
 def _check_parts(model: BaseEstimator) -> None:
@@ -180,11 +133,11 @@ def _checked_content(path: Path) -> tuple[dict[str, Any], bytes]:
     if not data.startswith(b"PK"):
         kind = "a pickle, which can run code when it is opened" if data.startswith(b"\x80") else "something else"
         raise ValueError(f"{path} is not a model written by cavity.save but {kind}; it was not read")
-    with _blaming(f"{path} is damaged or truncated"), zipfile.ZipFile(io.BytesIO(data)) as archive:
+    with blaming(f"{path} is damaged or truncated"), zipfile.ZipFile(io.BytesIO(data)) as archive:
         names = archive.namelist()
     if names != [_NOTE, _MODEL]:
         raise ValueError(f"{path} is a zip archive, but not one written by cavity.save: it has the members {names[:5]}")
-    with _blaming(f"{path} is damaged or truncated"), opened(data) as archive:
+    with blaming(f"{path} is damaged or truncated"), opened(data) as archive:
         if archive.getinfo(_NOTE).file_size > 4096:  # it has about 200
             raise ValueError("its note has more than 4096 bytes")
         note, content = json.loads(archive.read(_NOTE)), archive.read(_MODEL)

@@ -15,7 +15,7 @@ from cavity.ep.knowledge import Gaussian, Knowledge
 from cavity.ep.result import Status
 from cavity.estimators._design import checked_offset, squared, with_intercept
 from cavity.estimators._joint import joint_draws, marginals, mixing
-from cavity.estimators._packing import check_state, packed, unpacked
+from cavity.estimators._packing import PACKED, check_state, pack, unpack
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan
 from cavity.estimators._totals import Totals
@@ -158,11 +158,14 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return numbers, arrays and names only: a file then needs no other types. What can be rebuilt is left out."""
-        state = {**super().__getstate__(), **packed(self)}
-        return {name: value for name, value in state.items() if name not in TRANSIENT}
+        state = super().__getstate__()
+        if "_knowledge" in state:
+            state = {**state, "_knowledge": self._known()}
+        kept = {name: value for name, value in state.items() if name not in TRANSIENT}
+        return {name: pack(value) if name in PACKED else value for name, value in kept.items()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(unpacked(state))
+        super().__setstate__({name: unpack(value) if name in PACKED else value for name, value in state.items()})
 
     def _check_state(self) -> None:
         """Raise `ValueError` unless all parts of a model, from a file say, fit together."""
