@@ -118,7 +118,6 @@ def test_a_regression_is_drawn_in_the_units_of_its_targets():
 
 @pytest.mark.parametrize("method", ["plot_coefficients", "plot_trace"])
 def test_without_matplotlib_the_error_says_what_to_install(method, of_two, monkeypatch):
-    monkeypatch.delitem(sys.modules, "cavity.estimators._plots", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"pip install cavity\[plot\]"):

@@ -12,7 +12,7 @@ from sklearn.preprocessing import scale
 
 import cavity
 from cavity import EPClassifier
-from cavity.estimators import _labelled
+from cavity.estimators import _labels
 
 
 def classes_of_five(n=400, d=3, seed=0):
@@ -147,7 +147,7 @@ def test_merged_models_add_up_whatever_order_their_classes_have_inside(count, mo
 
     one, other, model = merged()
     assert one != other
-    monkeypatch.setattr(_labelled, "ranks_of_classes", lambda X, codes, weights, count: list(range(count)))
+    monkeypatch.setattr(_labels, "ranks_of_classes", lambda X, codes, weights, count: list(range(count)))
     same = merged()[2]
     # Nodes lie elsewhere in another order of the classes.
     assert np.max(np.abs(model.coef_ - same.coef_) / same.coef_std_) < 0.05

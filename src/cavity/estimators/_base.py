@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from cavity.ep.adaptation import Adaptive, Group
 from cavity.ep.result import Result, Status
 from cavity.estimators._checkpoints import Checkpoint
-from cavity.estimators._design import Data, SumsTargets
+from cavity.estimators._design import Data, SumsTargets, Totals
 from cavity.estimators._joint import repeated, repeated_groups
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan, plan_fit
@@ -26,16 +26,11 @@ from cavity.estimators._posteriors import OF_STREAMS, TRANSIENT, moments_of
 from cavity.estimators._reading import ReadsRows
 from cavity.estimators._sources import Coding, InMemory, Prepared, Source, Summary, Task, is_source
 from cavity.estimators._threads import threads_for
-from cavity.estimators._totals import Totals
 from cavity.factors.arranged import Rows
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 
 FloatArray = NDArray[np.float64]
-
-# Types of the entries of X that are kept as they are.
-_KINDS = (np.float64, np.float32)
-
 
 # What to do with the parameters that estimators have; other endings speak for themselves.
 _NARROWER = "or narrow the prior by prior_variance and intercept_prior_variance"
@@ -68,7 +63,9 @@ class LinearEP(ReadsRows):
         """Check the parameters that the other estimator does not have, and give the loss."""
         raise NotImplementedError
 
-    def _read(self, X: Any, y: Any, sample_weight: Any, offset: Any = None, reset: bool = True) -> tuple[Data, Totals]:
+    def _read(
+        self, X: Any, y: Any, sample_weight: Any, offset: Any = None, reset: bool = True, stream: bool = False
+    ) -> tuple[Data, Totals]:
         """Check rows, labels or targets, weights and offsets."""
         raise NotImplementedError
 
@@ -199,14 +196,18 @@ class LinearEP(ReadsRows):
         adaptation = Adaptive(groups, self._finds_scale, weight=totals.rows)
         outcomes = rows.run(Task(loss, prior, plan, p, adaptation, analysis, self.random_state, checkpoint))
         with threads_for(rows.shape):
-            self._keep(plan, p.intercept, outcomes, rows, totals)
+            self._keep(plan, p.intercept, outcomes, totals.plus(self._constants(rows, outcomes[0].loss)))
 
     def _check_parameters(self) -> None:
         """Check all parameters before the data are looked at."""
         Parameters.of(self)
         self._make_loss()
 
-    def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], rows: SumsTargets, totals: Totals) -> None:
+    def _constants(self, rows: SumsTargets, loss: Loss) -> Totals:
+        """Give sums over rows that the evidence needs and that depend on the loss."""
+        return Totals()
+
+    def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], totals: Totals) -> None:
         """Keep what a fit found in rows of which these are the sums."""
         for name in OF_STREAMS:
             self.__dict__.pop(name, None)
@@ -218,7 +219,7 @@ class LinearEP(ReadsRows):
             _loss=outcomes[0].loss,
             _intercept=intercept,
             _totals=totals,
-            plan_=plan,
+            plan_=plan.of_each(len(outcomes)),
             n_iter_=max(len(trace.changes) for trace in traces),
             trace_=traces[0] if len(traces) == 1 else traces,
             status_=next((o.status for o in outcomes if not o.status.is_success), outcomes[0].status),

@@ -9,19 +9,18 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.validation import column_or_1d
 
-from cavity.estimators._blockwise import over_blocks, predicted_targets
-from cavity.estimators._design import checked_offset, forgetting, with_intercept
+from cavity.estimators._design import checked_offset, with_intercept
 from cavity.estimators._joint import joint_predictors
-from cavity.estimators._labelled import LOSSES, LabelledRows
 from cavity.estimators._labels import (
+    LOSSES,
+    LabelledRows,
     by_row,
-    check_count,
     normalised,
 )
 from cavity.estimators._links import log_odds, positive_probability, softmax_probability
 from cavity.estimators._progress import Verbose
+from cavity.estimators._reading import over_blocks, predicted_targets
 from cavity.estimators._sources import is_source
 
 FloatArray = NDArray[np.float64]
@@ -179,28 +178,8 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         if self._took_row(X, y, classes, sample_weight, forget or None, offset, halflife):
             return self
         with self._whole_or_not_at_all():
-            first = not self.__sklearn_is_fitted__()
-            if first:
-                self._check_parameters()
-            if isinstance(self.class_weight, str):
-                raise ValueError(
-                    f"class_weight {self.class_weight!r} is not supported for partial_fit; to use it, compute the "
-                    "weights with compute_class_weight and pass them as class_weight"
-                )
-            if first and classes is None:
-                raise ValueError("classes must be passed on the first call to partial_fit.")
-            if first:
-                self.classes_ = check_count(np.unique(column_or_1d(classes)))
-            elif classes is not None and not (
-                np.array_equal(classes, self.classes_)
-                or np.array_equal(np.unique(column_or_1d(classes)), self.classes_)
-            ):
-                raise ValueError(
-                    f"`classes={classes!r}` is not the same as on last call to partial_fit, {self.classes_!r}"
-                )
-            share, weights = forgetting(forget, halflife, sample_weight, X)
-            data, totals = self._read(X, y, weights, offset, reset=first, classes=self.classes_)
-            self._take(data, totals, share)
+            self._check_classes(classes)
+            self._take(X, y, sample_weight, forget, offset, halflife)
         return self
 
     @over_blocks

@@ -12,9 +12,9 @@ from scipy import sparse
 from cavity._checks import as_float
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Knowledge, SparseKnowledge
 from cavity.ep.result import Refusal, Status, Trace
+from cavity.estimators._design import Totals
 from cavity.estimators._plan import Plan
 from cavity.estimators._preprocessing import Preprocessing
-from cavity.estimators._totals import Totals
 from cavity.factors import canonical
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses.joint import Normal, Softmax

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -43,6 +43,12 @@ class Plan:
             "diagonal": "product of Gaussians, deviations conditional on the other coefficients",
         }
         return f"{words[self.covariance]}: {self.reason}"
+
+    def of_each(self, posteriors: int) -> Plan:
+        """Say so where every class has a posterior of its own."""
+        if posteriors == 1:
+            return self
+        return replace(self, reason=f"{self.reason}; one posterior for each of {posteriors} classes against the rest")
 
 
 class PlannedRows(Protocol):

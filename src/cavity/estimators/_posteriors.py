@@ -13,12 +13,11 @@ from sklearn.utils import Tags, check_random_state
 from cavity._checks import whole_number
 from cavity.ep.knowledge import Gaussian, Knowledge
 from cavity.ep.result import Status
-from cavity.estimators._design import checked_offset, squared, with_intercept
+from cavity.estimators._design import Totals, checked_offset, squared, with_intercept
 from cavity.estimators._joint import joint_draws, marginals, mixing
 from cavity.estimators._packing import PACKED, check_state, pack, unpack
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan
-from cavity.estimators._totals import Totals
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss

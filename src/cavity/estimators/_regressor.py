@@ -10,14 +10,13 @@ from sklearn.base import RegressorMixin
 
 from cavity import losses
 from cavity._checks import as_float, flag, number_between, one_of, shown
-from cavity.estimators._blockwise import over_blocks, predicted_targets
-from cavity.estimators._design import Data, checked_offset, forgetting, rows_of_weight
+from cavity.estimators._design import Data, Totals, checked_offset, rows_of_weight
 from cavity.estimators._parameters import LARGEST_TARGET, moderate_number
 from cavity.estimators._progress import Verbose
+from cavity.estimators._reading import over_blocks, predicted_targets
 from cavity.estimators._scores import score_of
 from cavity.estimators._sources import is_source
 from cavity.estimators._spread import LinearSpread
-from cavity.estimators._totals import Totals
 from cavity.losses import Loss
 from cavity.noise import log_normalizer, predictive_quantile, predictive_std
 
@@ -144,12 +143,8 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         ----------
         X, y, sample_weight, offset
             As in `fit`.
-        forget : float in [0, 1), default=0.0
-            Share of what was learned beyond the prior that is given up before the rows are taken in, for data that
-            drift.
-        halflife : float, optional
-            Rows after which what a row said counts half, in the place of ``forget``: the answer does not depend on how
-            many rows come per call.
+        forget, halflife
+            As in `EPClassifier.partial_fit`.
 
         Returns
         -------
@@ -159,17 +154,12 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         if self._took_row(X, y, sample_weight, forget or None, offset, halflife):
             return self
         with self._whole_or_not_at_all():
-            first = not self.__sklearn_is_fitted__()
-            if first:
-                self._check_parameters()
-            share, weights = forgetting(forget, halflife, sample_weight, X)
-            data, totals = self._read(X, y, weights, offset, reset=first)
-            sums = (0.0, 0.0) if first else self._scales
-            self._scales = (1.0 - share) * sums[0], (1.0 - share) * sums[1]
-            self._take(data, totals, share)
+            self._take(X, y, sample_weight, forget, offset, halflife)
         return self
 
-    def _read(self, X: Any, y: Any, sample_weight: Any, offset: Any = None, reset: bool = True) -> tuple[Data, Totals]:
+    def _read(
+        self, X: Any, y: Any, sample_weight: Any, offset: Any = None, reset: bool = True, stream: bool = False
+    ) -> tuple[Data, Totals]:
         """Check rows, targets, weights and offsets, and normalise the targets; the first call sets unit and offset."""
         if reset or not (self._is_plain(X) and type(y) is np.ndarray and y.shape == X.shape[:1]):
             X, y = self._check_X(X, y=y, y_numeric=True, reset=reset)
@@ -318,7 +308,7 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         return getattr(self.loss, "targets", None)
 
     def _check_own_state(self) -> None:
-        scales = vars(self).get("_scales")
+        scales: Any = self._scales
         sums = scales if isinstance(scales, list | tuple) and len(scales) == 2 else (np.nan,)
         offset, unit, *sums = (as_float(n) for n in (vars(self).get("y_offset_"), vars(self).get("y_scale_"), *sums))
         if not (np.isfinite(offset) and 0.0 < unit < np.inf and np.all(np.isfinite(sums))):

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from cavity._checks import number_between
 from cavity.estimators._categories import names_of
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._posteriors import Posteriors, moments_of, units_of
-from cavity.estimators._table import coefficient_columns, coefficient_table, combinations
+from cavity.estimators._table import coefficient_columns, coefficient_table, combinations, in_one
 from cavity.losses import offers
 
 FloatArray = NDArray[np.float64]
@@ -128,7 +129,18 @@ class Reports(Posteriors):
         matplotlib Axes
             What was drawn on.
         """
-        return _plots().plot_coefficients(*_named_coefficients(self), ax=ax, top=top, level=level)
+        plt, (labels, mean, std) = _pyplot(), _named_coefficients(self)
+        order = np.argsort(-np.abs(mean) / std, kind="stable")[:top][::-1]
+        names = [in_one(labels[j]) for j in order]
+        if ax is None:
+            _, ax = plt.subplots(figsize=(6.4, 1.0 + 0.26 * len(names)), layout="constrained")
+        places = np.arange(len(names))
+        ax.axvline(0.0, color="0.6", linewidth=0.8)
+        ax.errorbar(mean[order], places, xerr=ndtri(0.5 + 0.5 * level) * std[order], fmt="o", markersize=4, capsize=2)
+        ax.set_yticks(places, names)
+        ax.set_xlabel(f"coefficient, with its {100.0 * level:g}% interval")
+        ax.margins(y=0.02)
+        return ax
 
     def plot_trace(self, ax: Any = None) -> Any:
         """Plot how much every loop of `fit` changed the posterior. Needs matplotlib.
@@ -144,8 +156,18 @@ class Reports(Posteriors):
             What was drawn on.
         """
         self._known()
-        traces = self.trace_ if isinstance(self.trace_, tuple) else (self.trace_,)
-        return _plots().plot_trace(traces, self._groups if len(traces) > 1 else None, self.tol, ax=ax)
+        plt, traces = _pyplot(), self.trace_ if isinstance(self.trace_, tuple) else (self.trace_,)
+        if ax is None:
+            _, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+        for trace, name in zip(traces, self._groups if len(traces) > 1 else [None], strict=True):
+            ax.plot(np.arange(1, len(trace.changes) + 1), trace.changes, marker="o", markersize=3, label=name)
+        ax.axhline(self.tol, color="0.6", linestyle="--", linewidth=0.8)
+        ax.set_yscale("log")
+        ax.set_xlabel("loop")
+        ax.set_ylabel("largest change, in standard deviations")
+        if len(traces) > 1:
+            ax.legend(title="class")
+        return ax
 
 
 def summary_columns(model: Reports, level: float = 0.95) -> tuple[list[Any], dict[str, FloatArray]]:
@@ -192,8 +214,8 @@ def _is_log(model: Reports) -> bool:
     return offers(model._loss).logistic is not None or model._loss.targets in ("counts", "positives", "classes")
 
 
-def _plots() -> Any:
+def _pyplot() -> Any:
     try:
-        return import_module("cavity.estimators._plots")
+        return import_module("matplotlib.pyplot")
     except ModuleNotFoundError as error:
         raise ImportError("plots need matplotlib: pip install cavity[plot]") from error

@@ -19,7 +19,6 @@ from cavity.ep.adaptation import Adaptive
 from cavity.ep.result import Result
 from cavity.estimators._checkpoints import Checkpoint
 from cavity.estimators._design import Data
-from cavity.estimators._labels import signs_of
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan, PlannedRows
 from cavity.estimators._runs import Keeping, run_blocks, run_products
@@ -125,6 +124,13 @@ class Coding(NamedTuple):
         return np.asarray(weights * self.class_weights[raw.astype(np.intp)])
 
 
+def signs_of(codes: Any, count: int) -> FloatArray:
+    """Signs of class numbers: one row for two classes, one per class for more."""
+    if count == 2:
+        return (2.0 * codes - 1.0)[None]
+    return np.where(codes == np.arange(count)[:, None], 1.0, -1.0)
+
+
 class Task(NamedTuple):
     """What is to be run on prepared rows; ``checkpoint`` is made from a digest of the data."""
 
@@ -214,4 +220,4 @@ class InMemory:
         """Nothing to give back."""
 
 
-__all__ = ["Coding", "InMemory", "Moments", "Prepared", "Source", "Summary", "Task", "is_source"]
+__all__ = ["Coding", "InMemory", "Moments", "Prepared", "Source", "Summary", "Task", "is_source", "signs_of"]

@@ -12,14 +12,12 @@ from cavity.ep.adaptation import Adaptive, Group, revised_variances, variances_o
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Gaussian, Knowledge
 from cavity.ep.result import Ledger, Refusal, Trace
 from cavity.estimators._base import LinearEP
-from cavity.estimators._design import Data, with_intercept
+from cavity.estimators._design import Data, Totals, forgetting, with_intercept
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan, plan_stream
-from cavity.estimators._row_path import RowPath, opens
 from cavity.estimators._runs import Taken, take_rows
-from cavity.estimators._streams import ProductStreams, take_row
+from cavity.estimators._streams import ProductStreams, RowPath, opens, take_row
 from cavity.estimators._threads import threads_for
-from cavity.estimators._totals import Totals
 from cavity.factors.arranged import Rows
 from cavity.factors.rows import dense_rows
 from cavity.gaussians.factorial import FactorialGaussian
@@ -28,10 +26,15 @@ from cavity.gaussians.factorial import FactorialGaussian
 class StreamingEP(LinearEP):
     """Adds what the rows of a call say to what is known, and lets prior and noise follow."""
 
-    def _take(self, data: Data, totals: Totals, forget: float) -> None:
-        """Take checked rows of positive weight into what is known; ``totals`` are theirs."""
-        p, first = Parameters.of(self, data.X.shape[1]), not self.__sklearn_is_fitted__()
-        self._prepare_stream(p, data, totals, forget)
+    def _take(self, X: Any, y: Any, sample_weight: Any, forget: float, offset: Any, halflife: float | None) -> None:
+        """Check the rows of a call, and take them into what is known."""
+        first = not self.__sklearn_is_fitted__()
+        if first:
+            self._check_parameters()
+        share, weights = forgetting(forget, halflife, sample_weight, X)
+        data, totals = self._read(X, y, weights, offset, reset=first, stream=True)
+        p = Parameters.of(self, data.X.shape[1])
+        self._prepare_stream(p, data, totals, share)
         if self._is_joint:
             data = data._replace(targets=self._joint_targets(data, first))
         X, targets, weights, offset = data
@@ -73,7 +76,7 @@ class StreamingEP(LinearEP):
             count = 1 if joint else len(data.targets)
             nothing = kind.nothing(columns * getattr(loss, "predictors", 1))
             self._revise(_knowledge=(nothing,) * count, _totals=totals, _loss=loss)
-            self._revise(_intercept=p.intercept, plan_=plan, n_iter_=1, _rows_at_revision=0.0)
+            self._revise(_intercept=p.intercept, plan_=plan.of_each(count), n_iter_=1, _rows_at_revision=0.0)
             self._priors = (self._stream_prior(p)[0],) * count
             return
         plan = plan_stream(columns, p.covariance, self.plan_)

@@ -55,7 +55,12 @@ def coefficient_table(labels: list[Any], columns: dict[str, FloatArray], kind: s
         if not grouped:
             table.index.name = "coefficient"
         return table
-    return as_text([" ".join(map(str, label)) if isinstance(label, tuple) else str(label) for label in labels], columns)
+    return _as_text([in_one(label) for label in labels], columns)
+
+
+def in_one(label: Any) -> str:
+    """Write a label, or a pair of them, as text."""
+    return " ".join(map(str, label)) if isinstance(label, tuple) else str(label)
 
 
 def combinations(
@@ -119,7 +124,7 @@ def _in_words(row: FloatArray, names: Sequence[str]) -> str:
     return words or "0"
 
 
-def as_text(labels: list[str], columns: dict[str, FloatArray]) -> str:
+def _as_text(labels: list[str], columns: dict[str, FloatArray]) -> str:
     """Write columns of numbers under their names, the labels before them."""
     room = max([len("coefficient"), *map(len, labels)])
     lines = [f"{'coefficient':{room}s}" + "".join(f"{name:>14s}" for name in columns)]

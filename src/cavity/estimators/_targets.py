@@ -13,13 +13,12 @@ from cavity._checks import shown
 from cavity.ep.adaptation import LEAST_NOISE
 from cavity.ep.knowledge import DenseKnowledge, Gaussian, Knowledge
 from cavity.ep.result import Result
-from cavity.estimators._design import Data, SumsTargets
+from cavity.estimators._design import Data, SumsTargets, Totals, coarse
 from cavity.estimators._merging import pooled_prior
 from cavity.estimators._parameters import LARGEST_TARGET, Parameters
 from cavity.estimators._plan import Plan
 from cavity.estimators._sources import Coding, Summary
 from cavity.estimators._streaming import StreamingEP
-from cavity.estimators._totals import Totals, coarse
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 from cavity.losses.joint import Normal
@@ -39,7 +38,7 @@ class NormalisedTargets(StreamingEP):
     # Which targets the loss is for.
     _kind: Any
     # Two sums over rows whose ratio says the noise scale of a stream, `cavity.noise.scale_sums`.
-    _scales: tuple[float, float]
+    _scales: tuple[float, float] = (0.0, 0.0)
 
     @property
     def scale_(self) -> float:
@@ -54,10 +53,13 @@ class NormalisedTargets(StreamingEP):
     def _units(self) -> tuple[float, float]:
         return self.y_scale_, self.y_offset_
 
-    def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], rows: SumsTargets, totals: Totals) -> None:
-        totals = totals.plus(self._constants(rows, outcomes[0].loss))
-        super()._keep(plan, intercept, outcomes, rows, totals)
+    def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], totals: Totals) -> None:
+        super()._keep(plan, intercept, outcomes, totals)
         self._scales = self._sums_of_scale(totals)
+
+    def _forget(self, keep: float) -> None:
+        super()._forget(keep)
+        self._scales = keep * self._scales[0], keep * self._scales[1]
 
     def _constants(self, rows: SumsTargets, loss: Loss) -> Totals:
         """Logarithms of what densities of counts are divided by: they depend on the dispersion and on every count."""
