@@ -8,13 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from cavity._version import __version__
+from cavity.cli._commands import predict, score, update
 from cavity.cli._fit import CHOICES, fit
 from cavity.cli._inspect import inspect
 from cavity.cli._options import with_choices
-from cavity.cli._predict import predict
-from cavity.cli._score import score
 from cavity.cli._terminal import reported
-from cavity.cli._update import update
 
 app = typer.Typer(
     name="cavity", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None

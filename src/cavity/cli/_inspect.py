@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table as Grid
 
+from cavity.cli._commands import Model
 from cavity.cli._fit import check_place
 from cavity.cli._models import is_classifier, load_model
 from cavity.cli._page import Entry, coefficients_part, components_part, course_part, page
-from cavity.cli._predict import Model
 from cavity.cli._terminal import out
 from cavity.estimators._preprocessing import Preprocessing
 from cavity.estimators._reports import summary_columns

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
+import os
+import signal
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 import typer
 from rich.console import Console
+
+from cavity.estimators import Progress
 
 TROUBLE, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit codes; the last is that of programs ended by Ctrl-C
 
@@ -63,4 +72,88 @@ def _warnings_as_lines() -> Iterator[None]:
         yield
 
 
-__all__ = ["BAD_INPUT", "INTERRUPTED", "TROUBLE", "out", "progress_console", "reported", "say"]
+class FitProgress:
+    """Shows a fit on standard error, and stops it after a loop when Ctrl-C asks for that.
+
+    Parameters
+    ----------
+    visible
+        Whether to show anything.
+    checkpoint
+        The checkpoint of the fit. The first Ctrl-C lets the present loop end and be kept in it; a second one, any
+        without a checkpoint and any before the first loop, stops at once.
+    """
+
+    def __init__(self, visible: bool, checkpoint: Path | None) -> None:
+        self._visible, self._checkpoint = visible, checkpoint
+        self._console = progress_console()
+        self._start, self._seconds, self._loop = time.monotonic(), 0.0, 0
+        self._loops_began, self._stop_asked = False, False
+        self._status: Any = None
+        self._handler: Any = None
+
+    def __enter__(self) -> Self:
+        if self._visible and self._console.is_terminal:
+            self._status = self._console.status("reading")
+            self._status.start()
+        if self._checkpoint is not None and threading.current_thread() is threading.main_thread():
+            self._handler = signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+        if self._status is not None:
+            self._status.stop()
+
+    @property
+    def loop(self) -> int:
+        """Loops done of the present predictor."""
+        return self._loop
+
+    def __call__(self, progress: Progress) -> None:
+        """Show where a fit is; `KeyboardInterrupt` where it is to stop."""
+        self._loops_began, self._loop = True, progress.loop
+        if progress.loop == 0:
+            self._seconds = 0.0
+            if progress.predictor == 0:
+                self._line(f"read {progress.rows:,} distinct rows in {_time(time.monotonic() - self._start)}")
+        else:
+            self._line(self._of_loop(progress))
+            self._seconds = progress.seconds
+        if self._status is not None:
+            self._status.update(f"loop {progress.loop + 1}")
+        if self._stop_asked:
+            raise KeyboardInterrupt
+
+    def _of_loop(self, progress: Progress) -> str:
+        pace = progress.rows / max(progress.seconds - self._seconds, 1e-9)
+        which = f"class {progress.predictor + 1} of {progress.predictors}, " if progress.predictors > 1 else ""
+        left = "" if math.isnan(progress.left) else f", about {_time(progress.left)} left"
+        return f"{which}loop {progress.loop}: {pace:,.0f} rows/s, changed by {progress.change:.2g} sd{left}"
+
+    def _line(self, text: str) -> None:
+        if self._visible:
+            self._console.print(text, markup=False, soft_wrap=True)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self._stop_asked or not self._loops_began:
+            raise KeyboardInterrupt
+        self._stop_asked = True
+        before = "\n" if self._status is not None else ""  # below the line that is shown
+        text = f"{before}cavity: stopping after this loop; Ctrl-C again stops at once\n"
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode())
+
+
+def _time(seconds: float) -> str:
+    """Write a duration: seconds to the nearest tenth below ten, minutes and hours where it is long."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    if seconds < 120.0:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60.0:.0f} min" if seconds < 7200.0 else f"{seconds / 3600.0:.1f} h"
+
+
+__all__ = ["BAD_INPUT", "INTERRUPTED", "TROUBLE", "FitProgress", "out", "progress_console", "reported", "say"]
