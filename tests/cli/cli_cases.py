@@ -39,7 +39,7 @@ def run(*arguments, code=0, width=100):
 def refused(*arguments):
     """Run the command, which must refuse with exit code 2 and one line on standard error; give that line."""
     result = run(*arguments, code=2)
-    lines = [line for line in result.stderr.splitlines() if not line.startswith("cavity: takes ")]
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("cavity: fitting an ")]
     assert len(lines) == 1, lines
     assert lines[0].startswith("cavity: ")
     assert result.stdout == ""

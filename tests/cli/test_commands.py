@@ -77,7 +77,7 @@ def test_the_target_decides_the_estimator_unless_the_loss_or_the_user_does(tmp_p
     others = [a for name in ("income", "spent", "visits", "share") if name != target for a in ("--drop", name)]
     result = run("fit", tmp_path / "a.csv", "--target", target, "--model", tmp_path / "m", *others, *extra)
     assert type(cavity.load(tmp_path / "m")).__name__ == kind
-    assert ("takes " + kind in result.stderr) == ("--task" not in extra)
+    assert ("fitting an " + kind in result.stderr) == ("--task" not in extra)
 
 
 def test_progress_has_a_line_per_loop_and_can_be_silenced(folder, tmp_path):

@@ -1,4 +1,4 @@
-"""``cavity predict``."""
+"""``cavity predict``, ``cavity score`` and ``cavity update``: what is done with a model that was fitted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import typer
 
 from cavity.cli._fit import Files, check_place
 from cavity.cli._models import (
-    blocks_of,
     check_levels,
     codes_of,
     is_classifier,
@@ -21,6 +20,7 @@ from cavity.cli._models import (
 )
 from cavity.cli._terminal import TROUBLE, out
 from cavity.estimators import save
+from cavity.estimators._reading import blocks_of
 from cavity.estimators._scores import log_densities, score_of
 from cavity.losses import Quantile
 from cavity.tables import Block, Table, open_writer
@@ -36,7 +36,7 @@ def predict(
     ],
     quantile: Annotated[
         list[float] | None,
-        typer.Option(help="Quantile of new targets to add, for regressors. May be repeated.", show_default=False),
+        typer.Option(help="Quantile of new targets, from 0 to 1, for regressors. May be repeated.", show_default=False),
     ] = None,
     offset: Annotated[
         str | None, typer.Option(help="Column of known parts of the predictor, if not that of the fit.")
@@ -44,8 +44,8 @@ def predict(
 ) -> None:
     """Predict for every row of files.
 
-    A classifier gives a label and the probability of every class; a regressor the mean, the standard deviation of new
-    targets, and quantiles.
+    A classifier writes the label and the probability of every class; a regressor the mean, the standard deviation of
+    new targets, and the quantiles that were asked for.
     """
     check_place(out_path)
     fitted = load_model(model)
@@ -87,10 +87,11 @@ _ENDS = (0.05, 0.95)
 
 
 def score(model: Model, files: Files, target: Target = None, weight: Weight = None, offset: Offset = None) -> None:
-    """Say how well a model predicts files.
+    """Measure how well a model predicts files.
 
-    Of a classifier log loss and accuracy; of a regressor the share of the loss that it saves (R² or D²), the root mean
-    square error, the mean log density of targets, and how many of them are in their 90 % intervals.
+    For a classifier: log loss and accuracy. For a regressor: the share of the loss of a constant prediction that it
+    saves (R² or D²), the root mean square error, the mean log density of the targets, and the share of them inside
+    their 90 % intervals.
     """
     fitted = load_model(model)
     table = table_for(fitted, files, {"target": target, "weight": weight, "offset": offset}, target=True)
@@ -153,7 +154,8 @@ def update(
     model: Model,
     files: Files,
     halflife: Annotated[
-        float | None, typer.Option(help="Rows after which what a row said counts half, for data that drift.")
+        float | None,
+        typer.Option(help="For data that drift: number of rows after which the weight of a row has halved."),
     ] = None,
     out_path: Annotated[
         Path | None, typer.Option("--out", help="File to write the new model to; the old one by default.")
@@ -162,9 +164,9 @@ def update(
     weight: Weight = None,
     offset: Offset = None,
 ) -> None:
-    """Let a model learn from more files.
+    """Update a model with the rows of more files.
 
-    Rows are taken in one block after the other. The model is replaced when all of them were.
+    Rows are read block by block. The model is replaced after the last one.
     """
     place = out_path or model
     check_place(place)
@@ -177,6 +179,6 @@ def update(
         fitted.partial_fit(block.rows, known, sample_weight=weights, offset=block.offset, halflife=halflife)
         rows, troubled = rows + block.batch.n_rows, troubled or not fitted.status_.is_success
     save(fitted, place)
-    out().print(f"{rows:,} rows taken in, {fitted._totals.rows:,.10g} in all: {place}", markup=False)
+    out().print(f"{rows:,} rows added, {fitted._totals.rows:,.10g} in all: {place}", markup=False)
     if troubled:
         raise typer.Exit(TROUBLE)

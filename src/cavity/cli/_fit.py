@@ -31,16 +31,16 @@ def fit(
         Path | None,
         typer.Option(help="File that keeps the state of the fit; the same command continues from it."),
     ] = None,
-    every: Annotated[float, typer.Option(help="Seconds between two writes of the checkpoint at least.")] = 60.0,
-    task: Annotated[str, typer.Option(help="classify, regress, or auto: by the target.")] = "auto",
+    every: Annotated[float, typer.Option(help="Least number of seconds between two writes of the checkpoint.")] = 60.0,
+    task: Annotated[str, typer.Option(help="classify, regress, or auto, which decides by the target.")] = "auto",
     **choices: Any,
 ) -> None:
     """Fit a model to files.
 
-    They may be larger than memory. Numbers are standardised, and a column of text is a column of categories.
+    The files may be larger than memory. Numbers are standardised; a column of text is taken as categories.
 
-    Exit codes: 0; 1 if the fit had numerical trouble, and the model was written anyway; 2 if the input is bad, and
-    nothing was written; 130 after Ctrl-C.
+    Exit codes: 0 if all is well; 1 if the fit had numerical trouble, and the model was written anyway; 2 if the input
+    is bad, and nothing was written; 130 after Ctrl-C.
     """
     for place in (model, checkpoint):
         check_place(place)
@@ -88,13 +88,13 @@ def _task(task: str, table: Table, files: list[Path], given: dict[str, Any]) -> 
     loss = plain_value(given["loss"]) if "loss" in given else None
     found, reason = task_of(files, str(table.target), table.categories, loss)
     if given.get("verbose", True):
-        say(f"takes {ESTIMATORS[found].__name__}: {reason}")
+        say(f"fitting an {ESTIMATORS[found].__name__}: {reason}")
     return found
 
 
 def _interrupted(checkpoint: Path | None) -> str:
     if checkpoint is None:
-        return "interrupted; nothing was written (--checkpoint keeps what was done)"
+        return "interrupted; nothing was written (with --checkpoint the next run would continue)"
     if not checkpoint.exists():
         return "interrupted before the first checkpoint; nothing was written"
     return f"interrupted; run the same command again to continue from {checkpoint}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,6 @@ def table_for(model: Any, files: Sequence[Path], given: Mapping[str, str | None]
         raise ValueError("the model does not know the name of its target: give it by --target")
     labels = is_classifier(model) and model.classes_.dtype.kind in "UO" and roles["target"] is not None
     return Table(files, **roles, categories=[roles["target"]] if labels else [])
-
-
-def blocks_of(model: Any, table: Table) -> Iterator[Block]:
-    """Blocks of a table, encoded for a model."""
-    return table.cavity_blocks(Preprocessing.of(model.preprocessing_), vars(model).get("categories_", {}))
 
 
 def codes_of(model: Any, table: Table, block: Block) -> NDArray[np.intp]:

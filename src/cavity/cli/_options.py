@@ -91,7 +91,9 @@ def parameters_for(task: str, given: Mapping[str, Any]) -> dict[str, Any]:
     known = inspect.signature(kind).parameters
     for name in given:
         if name not in known:
-            raise ValueError(f"--{name.replace('_', '-')} is no option of {kind.__name__}, which --task {task} takes")
+            raise ValueError(
+                f"--{name.replace('_', '-')} is not an option of {kind.__name__}, which --task {task} fits"
+            )
     return {name: plain_value(value) if isinstance(value, str) else value for name, value in given.items()}
 
 
@@ -113,7 +115,7 @@ def plain_value(text: str) -> Any:
         try:
             value = json.loads(text)
         except json.JSONDecodeError as error:
-            raise ValueError(f"{text!r} is no list or object in JSON: {error}") from error
+            raise ValueError(f"{text!r} is not a list or object in JSON: {error}") from error
         return {plain_value(key): one for key, one in value.items()} if isinstance(value, dict) else value
     return text
 

@@ -87,7 +87,7 @@ class FitProgress:
     def __init__(self, visible: bool, checkpoint: Path | None) -> None:
         self._visible, self._checkpoint = visible, checkpoint
         self._console = progress_console()
-        self._start, self._seconds, self._loop = time.monotonic(), 0.0, 0
+        self._start, self._seconds = time.monotonic(), 0.0
         self._loops_began, self._stop_asked = False, False
         self._status: Any = None
         self._handler: Any = None
@@ -108,14 +108,9 @@ class FitProgress:
         if self._status is not None:
             self._status.stop()
 
-    @property
-    def loop(self) -> int:
-        """Loops done of the present predictor."""
-        return self._loop
-
     def __call__(self, progress: Progress) -> None:
         """Show where a fit is; `KeyboardInterrupt` where it is to stop."""
-        self._loops_began, self._loop = True, progress.loop
+        self._loops_began = True
         if progress.loop == 0:
             self._seconds = 0.0
             if progress.predictor == 0:

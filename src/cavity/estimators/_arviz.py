@@ -75,10 +75,8 @@ def _targets(model: Any, X: Any, y: Any, drawing: tuple[int, int, Any], offset: 
 
 def _predictors(model: Any, rows: Any, n: int, seed: int, offset: Any) -> FloatArray:
     """Draws of the linear predictors of normalised targets, ``(n, rows)``; with a linear spread, of two each."""
-    whole, width = model._whole_posteriors()[0], model._width
-    draws = whole.draws(np.random.RandomState(seed).standard_normal((n, whole.dim)))
-    parts = np.moveaxis(draws.reshape(n, -1, width + int(model._intercept)), 1, 0)
-    each = [np.asarray(rows @ part[:, :width].T).T + np.sum(part[:, width:], axis=1)[:, None] for part in parts]
+    draws, width = np.moveaxis(model._draws(n, seed), 1, 0), model._width
+    each = [np.asarray(rows @ part[:, :width].T).T + np.sum(part[:, width:], axis=1)[:, None] for part in draws]
     z = np.stack(each, axis=-1)
     known = checked_offset(offset, rows.shape[0])
     if known is not None:

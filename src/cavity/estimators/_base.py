@@ -35,9 +35,9 @@ FloatArray = NDArray[np.float64]
 # What to do with the parameters that estimators have; other endings speak for themselves.
 _NARROWER = "or narrow the prior by prior_variance and intercept_prior_variance"
 _ADVICE = {
-    Status.MAX_ITER: f"not converged in the loops allowed: raise max_iter, {_NARROWER}",
+    Status.MAX_ITER: f"not converged in max_iter loops: raise max_iter, {_NARROWER}",
     Status.IMPROPER_CAVITY: (
-        "updates were refused in the last loop because a cavity or the posterior would be improper: scale the columns, "
+        "updates were refused in the last loop, since a variance would not have been positive: scale the columns, "
         f"{_NARROWER}; trace_ names the reasons"
     ),
 }
@@ -122,7 +122,7 @@ class LinearEP(ReadsRows):
             the same numbers as one that was never interrupted; one of other data, parameters or another version is a
             ValueError. A product of Gaussians keeps none.
         every : float, default=60.0
-            Seconds between two writes of the checkpoint at least.
+            Least number of seconds between two writes of the checkpoint.
 
         Returns
         -------
@@ -252,9 +252,9 @@ class LinearEP(ReadsRows):
             plan = self.plan_
             if plan.covariance == "diagonal" and plan.chosen and plan is not before.get("plan_"):
                 text = (
-                    "deviations are conditional on the other coefficients, and too small where columns are correlated: "
-                    f"the posterior is a {plan}; take fewer columns, covariance='full' if you can wait, or say "
-                    "covariance='diagonal' if you want just that"
+                    "standard deviations are conditional on the other coefficients, and so too small where columns are "
+                    f"correlated: {plan.reason}. Use fewer columns, or covariance='full' if you can wait; "
+                    "covariance='diagonal' accepts this without a warning"
                 )
                 warnings.warn(text, ConditionalDeviationsWarning, stacklevel=4)
             if not self.status_.is_success:

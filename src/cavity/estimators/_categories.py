@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.utils import check_array
 
 from cavity._checks import shown
+from cavity.estimators._preprocessing import with_levels
 
 FloatArray = NDArray[np.float64]
 Levels = dict[str, list[Any]]
@@ -43,23 +43,12 @@ def encode(X: Any, levels: Levels, unseen: bool) -> Any:
     Where ``unseen`` is False a level that is not known is an error.
     """
     numbers = [name for name in X.columns if str(name) not in levels]
-    n, first = X.shape[0], len(numbers)
-    # Every row has one entry per number and per column of categories: the arrays of CSR are filled in place.
-    data = np.ones((n, first + len(levels)))
-    indices = np.empty(data.shape, dtype=np.int32)
-    if numbers:
-        data[:, :first] = check_array(X[numbers], dtype=np.float64)
-        indices[:, :first] = np.arange(first)
-    width = first
-    for place, (name, known) in enumerate(levels.items(), start=first):
-        codes = _codes(X[next(c for c in X.columns if str(c) == name)], name, known, unseen)
-        indices[:, place] = width + codes
+    width, columns = len(numbers), np.empty((X.shape[0], len(levels)), dtype=np.int64)
+    for k, (name, known) in enumerate(levels.items()):
+        columns[:, k] = width + _codes(X[next(c for c in X.columns if str(c) == name)], name, known, unseen)
         width += len(known) + 1
-    starts = np.arange(n + 1, dtype=np.int64) * data.shape[1]
-    starts = starts if starts[-1] > np.iinfo(np.int32).max else starts.astype(np.int32)
-    found = sparse.csr_array((data.ravel(), indices.ravel(), starts), shape=(n, width))
-    found.eliminate_zeros()
-    return found
+    values = check_array(X[numbers], dtype=np.float64) if numbers else np.empty((X.shape[0], 0))
+    return with_levels(values, columns, width)
 
 
 def _codes(column: Any, name: str, known: list[Any], unseen: bool) -> NDArray[np.intp]:

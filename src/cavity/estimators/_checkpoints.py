@@ -38,7 +38,7 @@ class Checkpoint:
     path
         The file.
     every
-        Seconds between two writes at least.
+        Least number of seconds between two writes.
     identity
         What the checkpoint belongs to, by name: data, parameters, version. Another one is refused.
     """

@@ -44,8 +44,8 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         evidence while the posterior is fitted; `prior_variance_` has it. For hinge and quasi 0-1, which are not
         likelihoods, it is the variance that makes the coefficients found typical draws of the prior.
     prior_groups : array of n_features labels, dict of names and features, "categories" or None, default=None
-        Groups of features whose coefficients have a prior variance of their own, each found. ``"categories"`` takes the
-        features of one encoded column as a group, by their names. Columns of categories in a DataFrame are groups
+        Groups of features, each with a prior variance of its own that is found from the data. ``"categories"`` takes
+        the features of one encoded column as a group, by their names. Columns of categories in a DataFrame are groups
         anyway (see `fit`).
     prior_mean : float or array of shape (n_features,), default=0.0
         Prior mean of the coefficients. The softmax of several classes depends on differences between them only, and so
@@ -61,14 +61,15 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         coefficients; `cavity.fit` offers more of that kind. ``"auto"`` takes the first of the three that the data's
         size allows, and warns where that is the last; `plan_` says which.
     max_iter : int, default=100
-        Most loops over the rows. 1 is a single pass.
+        Maximum number of loops over the rows. 1 is a single pass.
     tol : float, default=0.01
-        The fit ends when no mean is estimated to move by more than this many standard deviations any more, and no
-        variance by more than this share.
+        Tolerance: the fit ends when further loops are estimated to move no mean by more than this many standard
+        deviations, and no variance by more than this share.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes; they multiply the weights of the rows.
     random_state : int, RandomState or None, default=None
-        Seed of the visiting order of a product of Gaussians. The others do not depend on any order of the rows.
+        Seed of the order in which rows are visited with a diagonal covariance. Other forms of the posterior do not
+        depend on any order of the rows.
     verbose : bool, function or None, default=None
         Whether to show progress and the time left on standard error; None for long fits in a terminal. A function is
         called with a `cavity.estimators.Progress` before the first loop and after every loop of a fit with

@@ -94,7 +94,7 @@ def forgetting(forget: Any, halflife: Any, sample_weight: ArrayLike | None, X: A
     if halflife is None:
         return share, sample_weight
     if share:
-        raise ValueError("forget and halflife say the same in two ways: give one of them")
+        raise ValueError("give forget or halflife, not both")
     X = X.matrix if isinstance(X, EncodedRows) else X
     rows = np.shape(X)[0]
     rate = np.log(2.0) / positive_number("halflife", halflife)

@@ -131,8 +131,8 @@ def _checked_content(path: Path) -> tuple[dict[str, Any], bytes]:
     """Return the note, and the model's bytes after the note was found to fit them."""
     data = path.read_bytes()
     if not data.startswith(b"PK"):
-        kind = "a pickle, which can run code when it is opened" if data.startswith(b"\x80") else "something else"
-        raise ValueError(f"{path} is not a model written by cavity.save but {kind}; it was not read")
+        kind = " but a pickle, which can run code when it is opened" if data.startswith(b"\x80") else ""
+        raise ValueError(f"{path} is not a model written by cavity.save{kind}; it was not read")
     with blaming(f"{path} is damaged or truncated"), zipfile.ZipFile(io.BytesIO(data)) as archive:
         names = archive.namelist()
     if names != [_NOTE, _MODEL]:

@@ -133,19 +133,20 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
             ``(n, n_features)``, or ``(n, n_classes, n_features)`` for more than two classes; with
             ``return_intercept`` also the intercepts, ``(n,)`` or ``(n, n_classes)``.
         """
-        n = whole_number("n", n, least=0)
-        rng, posterior, d = check_random_state(random_state), self.posterior_, self._width
-        unit, offset = self._units
-        if self._is_joint:
-            whole: Any = self._whole_posteriors()[0]
-            draws = unit * joint_draws(whole, self._mixing(), rng.standard_normal((n, whole.dim)))
-        else:
-            noise = rng.standard_normal((n, len(posterior), posterior[0].dim))
-            draws = unit * np.stack([p.draws(noise[:, k]) for k, p in enumerate(posterior)], axis=1)
-        coef, intercept = draws[:, :, :d], offset + np.sum(draws[:, :, d:], axis=2)
-        if len(posterior) == 1 or self._is_single:
+        draws, (unit, offset), d = self._draws(whole_number("n", n, least=0), random_state), self._units, self._width
+        coef, intercept = unit * draws[:, :, :d], offset + unit * np.sum(draws[:, :, d:], axis=2)
+        if draws.shape[1] == 1 or self._is_single:
             coef, intercept = coef[:, 0], intercept[:, 0]
         return (coef, intercept) if return_intercept else coef
+
+    def _draws(self, n: int, random_state: Any) -> FloatArray:
+        """Draws of the coefficients ``(n, predictors, columns)`` of normalised targets, the intercept last."""
+        rng, posterior = check_random_state(random_state), self.posterior_
+        if self._is_joint:
+            whole: Any = self._whole_posteriors()[0]
+            return joint_draws(whole, self._mixing(), rng.standard_normal((n, whole.dim)))
+        noise = rng.standard_normal((n, len(posterior), posterior[0].dim))
+        return np.stack([p.draws(noise[:, k]) for k, p in enumerate(posterior)], axis=1)
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_knowledge" in self.__dict__

@@ -149,14 +149,19 @@ def encode_rows(
         for k in range(len(levels)):
             rows[np.arange(n), starts[k] + codes[:, k]] = 1.0
         return rows
-    data = np.column_stack([made, np.ones((n, len(levels)))])
-    indices = np.empty(data.shape, dtype=np.int32)
-    indices[:, :first] = np.arange(first)
-    indices[:, first:] = codes + starts[:-1]
-    ends = np.arange(n + 1, dtype=np.int64) * data.shape[1]
-    found = sparse.csr_array((data.ravel(), indices.ravel(), ends), shape=(n, width))
+    return with_levels(made, codes + starts[:-1], width)
+
+
+def with_levels(numbers: FloatArray, columns: NDArray[np.int64], width: int) -> Any:
+    """Append to rows of numbers a one in each of some columns, which every row names; CSR without stored zeros."""
+    (n, first), count = numbers.shape, columns.shape[1]
+    data, indices = np.ones((n, first + count)), np.empty((n, first + count), dtype=np.int32)
+    data[:, :first], indices[:, :first], indices[:, first:] = numbers, np.arange(first), columns
+    starts = np.arange(n + 1, dtype=np.int64) * data.shape[1]
+    starts = starts if starts[-1] > np.iinfo(np.int32).max else starts.astype(np.int32)
+    found = sparse.csr_array((data.ravel(), indices.ravel(), starts), shape=(n, width))
     found.eliminate_zeros()
     return found
 
 
-__all__ = ["EncodedRows", "Preprocessing", "encode_rows"]
+__all__ = ["EncodedRows", "Preprocessing", "encode_rows", "with_levels"]

@@ -53,11 +53,11 @@ def loop_report(
     """
     start, before, done = time.monotonic(), math.inf, 0  # loops done here: a fit may continue an earlier one
     told = verbose if callable(verbose) else None
-    line = _Line() if told is None and (sys.stderr.isatty() if verbose is None else verbose) else None
+    visible, written = sys.stderr.isatty() if verbose is None else bool(verbose), False
     patience = 3.0 if verbose is None else 0.0  # seconds
 
     def after_loop(going: Run) -> None:
-        nonlocal before, done
+        nonlocal before, done, written
         done += 1
         loop, change = going.ledger.loops, going.ledger.changes[-1]
         elapsed, last, before = time.monotonic() - start, before, change
@@ -67,33 +67,19 @@ def loop_report(
         progress = Progress(loop, rows, change, elapsed, left * elapsed / done, *place)
         if told is not None:
             told(progress)
-        elif line is not None and elapsed >= patience:
-            line.show(progress)
+        elif visible and elapsed >= patience:
+            time_left = "" if math.isnan(progress.left) else f", about {progress.left:.0f} s left"
+            text = f"loop {loop}: changed by {change:.2g} standard deviations{time_left}"
+            sys.stderr.write(f"\r{text:<76}")  # covers a longer one before
+            sys.stderr.flush()
+            written = True
 
     if told is not None:
         told(Progress(0, rows, math.nan, 0.0, math.nan, *place))
     try:
         yield after_loop
     finally:
-        if line is not None:
-            line.end()
-
-
-class _Line:
-    """One line on standard error, written over by the next."""
-
-    def __init__(self) -> None:
-        self._shown = False
-
-    def show(self, progress: Progress) -> None:
-        left = "" if math.isnan(progress.left) else f", about {progress.left:.0f} s left"
-        text = f"loop {progress.loop}: changed by {progress.change:.2g} standard deviations{left}"
-        sys.stderr.write(f"\r{text:<76}")  # covers a longer one before
-        sys.stderr.flush()
-        self._shown = True
-
-    def end(self) -> None:
-        if self._shown:
+        if written:
             sys.stderr.write("\n")
 
 

@@ -114,7 +114,7 @@ def blocks_of(model: Any, table: Any) -> Iterator[Any]:
     """Blocks of a table, encoded for a model."""
     check_is_fitted(model)
     if "preprocessing_" not in vars(model):
-        raise ValueError("this model was fitted to arrays: it predicts from arrays, or fit it to a table")
+        raise ValueError("this model was fitted to arrays: pass arrays to it, or fit a model to a table")
     levels = vars(model).get("categories_", {})
     blocks: Iterator[Any] = table.cavity_blocks(Preprocessing.of(model.preprocessing_), levels)
     return blocks

@@ -50,9 +50,9 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         ``loss="normal"``: the logarithm of the standard deviation is a linear function of the features too, with
         coefficients `scale_coef_`, so that intervals widen where the data do.
     normalize_y : bool, default=True
-        Whether the prior speaks of coefficients in units of the standard deviation of y, and of an intercept around its
-        mean, so that predictions do not depend on the units of y. Not for losses that predict the logarithm of
-        a mean: ``"poisson"``, ``"negative_binomial"`` and ``"gamma"``.
+        Whether to standardise y before the fit, so that predictions do not depend on its units: the prior is then one
+        of coefficients in units of the standard deviation of y, and of an intercept around its mean. Not for losses
+        that predict the logarithm of a mean: ``"poisson"``, ``"negative_binomial"`` and ``"gamma"``.
     prior_variance, prior_groups, prior_mean, fit_intercept, intercept_prior_variance, covariance, max_iter, tol
         As in `EPClassifier`.
     random_state, verbose
