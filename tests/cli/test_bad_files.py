@@ -80,10 +80,10 @@ def test_a_file_without_permission_is_refused(folder):
 @pytest.mark.parametrize(
     ("extra", "told"),
     [
-        (("--quantile", "0.9"), "--quantile is no option of EPClassifier, which --task classify takes"),
+        (("--quantile", "0.9"), "--quantile is not an option of EPClassifier, which --task classify fits"),
         (("--loss", "cubic"), "loss must be one of 'logistic', 'hinge', 'quasi01'"),
         (("--prior-variance", "-1"), "prior_variance must be positive"),
-        (("--class-weight", "{high"), "is no list or object in JSON"),
+        (("--class-weight", "{high"), "is not a list or object in JSON"),
         (("--memory", "much"), "--memory must be a number of bytes such as 512MB"),
         (("--drop", "size"), "has no column 'size'"),
         (("--task", "guess"), "--task must be auto, classify or regress, got 'guess'"),

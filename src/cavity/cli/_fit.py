@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from cavity.cli._models import status_of
 from cavity.cli._options import ESTIMATORS, estimator_choices, parameters_for, plain_value, table_choices, table_values
 from cavity.cli._terminal import TROUBLE, FitProgress, out, say
 from cavity.estimators import save
@@ -19,6 +20,10 @@ Files = Annotated[
     list[Path],
     typer.Argument(help="Files of one table: Parquet, CSV, libsvm, NumPy.", metavar="FILE...", show_default=False),
 ]
+
+# Different whole numbers up to which a target is taken for labels.
+_MOST_LABELS = 10
+CHOICES = [*table_choices(), *estimator_choices()]
 
 
 def fit(
@@ -111,19 +116,11 @@ def _remove(checkpoint: Path | None) -> None:
 def _tell(estimator: Any, model: Path, target: str) -> None:
     """Say what was fitted, and how it ended."""
     rows, features = estimator._totals.rows, estimator.n_features_in_
-    loops = f"{estimator.n_iter_} {'loop' if estimator.n_iter_ == 1 else 'loops'}"
     console = out()
     console.print(f"{type(estimator).__name__} of {target!r} by {features} columns, {rows:,.10g} rows", markup=False)
     console.print(f"posterior  {estimator.plan_}", markup=False)
-    console.print(f"status     {estimator.status_.value.partition(':')[0]}, {loops}", markup=False)
+    console.print(f"status     {status_of(estimator)}", markup=False)
     console.print(f"model      {model}", markup=False)
-
-
-CHOICES = [*table_choices(), *estimator_choices()]
-
-
-# Different whole numbers up to which a target is taken for labels.
-_MOST_LABELS = 10
 
 
 def task_of(files: Sequence[Path], target: str, text: Collection[str], loss: Any) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from rich.table import Table as Grid
 
 from cavity.cli._commands import Model
 from cavity.cli._fit import check_place
-from cavity.cli._models import is_classifier, load_model
+from cavity.cli._models import is_classifier, load_model, status_of
 from cavity.cli._page import Entry, coefficients_part, components_part, course_part, page
 from cavity.cli._terminal import out
 from cavity.estimators._preprocessing import Preprocessing
@@ -77,11 +77,10 @@ def _facts(model: Any) -> dict[str, str]:
     facts = {"model": f"{type(model).__name__}(loss={model.loss!r})" + (f" of {target!r}" if target else "")}
     if is_classifier(model):
         facts["classes"] = _listed([str(label) for label in model.classes_.tolist()])
-    loops = f"{model.n_iter_} {'loop' if model.n_iter_ == 1 else 'loops'}"
     facts |= {
         "rows": f"{model._totals.rows:,.10g}",
         "posterior": str(model.plan_),
-        "status": f"{model.status_.value.partition(':')[0]}, {loops}",
+        "status": status_of(model),
         "log evidence": f"{model.log_evidence_:,.2f}",
     }
     if not _components(model):

@@ -27,6 +27,11 @@ def load_model(path: Path) -> Any:
     return model
 
 
+def status_of(model: Any) -> str:
+    """Say how the fit of a model ended."""
+    return f"{model.status_.value.partition(':')[0]}, {model.n_iter_} {'loop' if model.n_iter_ == 1 else 'loops'}"
+
+
 def is_classifier(model: Any) -> bool:
     """Whether a model predicts labels."""
     return isinstance(model, ESTIMATORS["classify"])

@@ -75,13 +75,8 @@ def _warnings_as_lines() -> Iterator[None]:
 class FitProgress:
     """Shows a fit on standard error, and stops it after a loop when Ctrl-C asks for that.
 
-    Parameters
-    ----------
-    visible
-        Whether to show anything.
-    checkpoint
-        The checkpoint of the fit. The first Ctrl-C lets the present loop end and be kept in it; a second one, any
-        without a checkpoint and any before the first loop, stops at once.
+    With a checkpoint the first Ctrl-C lets the present loop end and be kept; a second one, any without a checkpoint and
+    any before the first loop, stops at once.
     """
 
     def __init__(self, visible: bool, checkpoint: Path | None) -> None:

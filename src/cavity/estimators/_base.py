@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from cavity.ep.adaptation import Adaptive, Group
 from cavity.ep.result import Result, Status
 from cavity.estimators._checkpoints import Checkpoint
-from cavity.estimators._design import Data, SumsTargets, Totals
+from cavity.estimators._design import Data, Totals
 from cavity.estimators._joint import repeated, repeated_groups
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan, plan_fit
@@ -203,7 +203,7 @@ class LinearEP(ReadsRows):
         Parameters.of(self)
         self._make_loss()
 
-    def _constants(self, rows: SumsTargets, loss: Loss) -> Totals:
+    def _constants(self, rows: Data | Prepared, loss: Loss) -> Totals:
         """Give sums over rows that the evidence needs and that depend on the loss."""
         return Totals()
 

@@ -33,14 +33,8 @@ _CHUNK = 1 << 22
 class Checkpoint:
     """Writes snapshots of a fit to a file, and finds where an earlier one ended.
 
-    Parameters
-    ----------
-    path
-        The file.
-    every
-        Least number of seconds between two writes.
-    identity
-        What the checkpoint belongs to, by name: data, parameters, version. Another one is refused.
+    ``every`` is the least number of seconds between two writes. ``identity`` names what the checkpoint belongs to:
+    data, parameters, version; another one is refused.
     """
 
     def __init__(self, path: str | os.PathLike[str], every: float, identity: Mapping[str, str]) -> None:

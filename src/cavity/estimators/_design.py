@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,13 +16,6 @@ from cavity.estimators._parameters import LARGEST_NUMBER
 from cavity.estimators._preprocessing import EncodedRows
 
 FloatArray = NDArray[np.float64]
-
-
-class SumsTargets(Protocol):
-    """Rows of which a sum over targets can be asked."""
-
-    def sum_over_targets(self, function: Callable[[Any], Any]) -> float:
-        """Weighted sum of a function of the first targets."""
 
 
 class Data(NamedTuple):
@@ -132,11 +125,6 @@ class Totals(NamedTuple):
             lengths = np.asarray(squared(X.astype(np.float64)).sum(axis=1)).ravel()
         t = np.zeros(w.size) if targets is None else targets
         return cls(*(float(w @ a) for a in (np.ones(w.size), lengths, t, t * t)))
-
-    def plus_row(self, size: float, target: float) -> Totals:
-        """Add one row of weight one, its squared length and target given."""
-        rows, sizes, targets, squares, constants = self
-        return Totals(rows + 1.0, sizes + size, targets + target, squares + target * target, constants)
 
     def plus(self, other: Totals) -> Totals:
         """Add the sums over other rows."""

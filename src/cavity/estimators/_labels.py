@@ -132,7 +132,8 @@ class LabelledRows(StreamingEP):
         known = checked_offset(offset, X.shape[0])
         self._refuse_offset(known)
         labels = codes if known is None else np.stack([codes, known])
-        X, labels, weights = rows_of_weight(X, labels, sample_weight, self._class_weights(codes))
+        by_class = None if self.class_weight is None else self._weights_by_class(codes)[codes]
+        X, labels, weights = rows_of_weight(X, labels, sample_weight, by_class)
         codes, known = (labels, None) if known is None else (labels[0], labels[1])
         return Data(X, signs_of(codes, self.classes_.size), weights, known), Totals.of(X, weights)
 
@@ -196,12 +197,6 @@ class LabelledRows(StreamingEP):
             raise ValueError(f"loss must be made for the labels -1 and +1 (targets 'signs'), got {loss!r}")
         made: Loss = loss
         return made
-
-    def _class_weights(self, codes: Any) -> FloatArray | None:
-        """Weight of every row's class."""
-        if self.class_weight is None:
-            return None
-        return self._weights_by_class(codes)[codes]
 
     def _weights_by_class(self, codes: Any) -> FloatArray:
         """Weight of every class, given the classes of rows."""

@@ -26,32 +26,16 @@ class EncodedRows(NamedTuple):
 
 
 class Preprocessing(NamedTuple):
-    """What is done to numbers, by their names.
+    """What is done to the columns of a table, by their names."""
 
-    Parameters
-    ----------
-    numbers
-        Names of the columns of numbers.
-    means, scales
-        What is subtracted from them, and what they are divided by then.
-    filled
-        Those that may be missing: the mean stands in for them, and a column of zeros and ones follows the numbers.
-    hashed, hash_bits
-        Columns of text whose words are counted in 2**hash_bits columns each.
-    unnamed
-        Features of libsvm files, which have no names.
-    target, weight, offset
-        Columns that a fit took for these, None where there was none: no part of the features, but files need not be
-        told again.
-    """
-
-    numbers: tuple[str, ...]
-    means: FloatArray
-    scales: FloatArray
-    filled: tuple[str, ...] = ()
-    hashed: tuple[str, ...] = ()
+    numbers: tuple[str, ...]  # columns of numbers
+    means: FloatArray  # what is subtracted from them
+    scales: FloatArray  # what they are divided by then
+    filled: tuple[str, ...] = ()  # those where the mean stands in for missing ones, which a column of 0 and 1 marks
+    hashed: tuple[str, ...] = ()  # columns of text whose words are counted in 2**hash_bits columns each
     hash_bits: int = 0
-    unnamed: int = 0
+    unnamed: int = 0  # number of features of libsvm files, which have no names
+    # Columns that a fit took for these, None where there was none: files need not be told again.
     target: str | None = None
     weight: str | None = None
     offset: str | None = None

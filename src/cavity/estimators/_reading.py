@@ -41,19 +41,7 @@ class ReadsRows(Mergeable):
             levels = levels_of(X)
             self.__dict__.pop("categories_", None)
             self.__dict__.update({"categories_": levels} if levels else {})
-        if "categories_" in self.__dict__:
-            return self._encoded(X, **options)
-        if sparse.issparse(X) and X.format == "csr":
-            X = canonical(X)  # before anything in compiled code walks along its indices
-        try:
-            checked = validate_data(self, X, accept_sparse="csr", dtype=_KINDS, order="C", **options)
-        except ValueError as error:
-            if "could not convert string to float" not in str(error):
-                raise
-            raise ValueError(
-                f"X holds strings ({error}): pass a pandas DataFrame, whose columns of strings are categories, or "
-                "encode them"
-            ) from error
+        checked = (self._encoded if "categories_" in self.__dict__ else self._validated)(X, **options)
         rows, *y = checked if isinstance(checked, tuple) else (checked,)
         entries = rows.data if sparse.issparse(rows) else rows
         if entries.size and max(float(np.max(entries)), -float(np.min(entries))) > LARGEST_NUMBER:
@@ -61,15 +49,27 @@ class ReadsRows(Mergeable):
         rows = canonical(rows) if sparse.issparse(rows) else rows
         return (rows, *y) if y else rows
 
+    def _validated(self, X: Any, **options: Any) -> Any:
+        """Check an array, a sparse matrix or a table of numbers."""
+        if sparse.issparse(X) and X.format == "csr":
+            X = canonical(X)  # before anything in compiled code walks along its indices
+        try:
+            return validate_data(self, X, accept_sparse="csr", dtype=_KINDS, order="C", **options)
+        except ValueError as error:
+            if "could not convert string to float" not in str(error):
+                raise
+            raise ValueError(
+                f"X holds strings ({error}): pass a pandas DataFrame, whose columns of strings are categories, or "
+                "encode them"
+            ) from error
+
     def _encoded(self, X: Any, y: Any = None, y_numeric: bool = False, reset: bool = True) -> Any:
         """Check a table with columns of categories, and give a matrix with one column per level."""
         if not hasattr(X, "columns"):
             names = list(vars(self).get("feature_names_in_", range(self.n_features_in_)))
             raise ValueError(f"X must be a DataFrame with the columns {names}, as it was in fit")
         validate_data(self, X, reset=reset, skip_check_array=True)
-        rows = canonical(encode(X, self.categories_, unseen=y is None))
-        if np.max(np.abs(rows.data), initial=0.0) > LARGEST_NUMBER:
-            raise ValueError(f"X must hold numbers of at most {LARGEST_NUMBER:g} in size; scale its columns")
+        rows = encode(X, self.categories_, unseen=y is None)
         if y is None:
             return rows
         y = _check_y(y, multi_output=False, y_numeric=y_numeric, estimator=self)

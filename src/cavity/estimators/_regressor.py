@@ -18,11 +18,21 @@ from cavity.estimators._scores import score_of
 from cavity.estimators._sources import is_source
 from cavity.estimators._spread import LinearSpread
 from cavity.losses import Loss
-from cavity.noise import log_normalizer, predictive_quantile, predictive_std
+from cavity.noise import log_normalizer, predictive_quantile, predictive_std, with_scale
 
 FloatArray = NDArray[np.float64]
 
-# Targets of the losses of a regression.
+# Losses that have a name, and the targets of losses of a regression.
+_LOSSES: dict[str, Any] = {
+    "squared": losses.Squared,
+    "normal": losses.Squared,
+    "absolute": losses.Absolute,
+    "huber": losses.Huber,
+    "quantile": losses.Quantile,
+    "poisson": losses.Poisson,
+    "negative_binomial": losses.NegativeBinomial,
+    "gamma": losses.Gamma,
+}
 _KINDS = ("reals", "counts", "positives")
 
 
@@ -170,7 +180,10 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         X, both, weights = rows_of_weight(X, y if known is None else np.stack([y, known]), sample_weight)
         y, known = (both, None) if known is None else (both[0], both[1])
         if reset:
-            self._set_units(y if known is None else y - known, weights)
+            unknown = y if known is None else y - known
+            size = float(np.max(np.abs(unknown))) or 1.0
+            mean = float(np.average(unknown / size, weights=weights))
+            self._set_units(mean, float(np.average((unknown / size - mean) ** 2, weights=weights)), size)
         t = (y - self.y_offset_) / self.y_scale_
         if not np.all(np.abs(t) <= LARGEST_TARGET):
             raise ValueError(
@@ -273,20 +286,17 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
                 raise ValueError(f"loss must be made for real or positive targets or counts, got {loss!r}")
             given: Loss = loss
             return given
-        names = ("squared", "normal", "absolute", "huber", "quantile", "poisson", "negative_binomial", "gamma")
-        if one_of("loss", loss, names) == "poisson":
-            return losses.Poisson()
-        if self._is_linear:
-            return losses.Squared()
+        kind = _LOSSES[one_of("loss", loss, tuple(_LOSSES))]
+        made: Loss = kind()
+        if kind is losses.Poisson or self._is_linear:
+            return made
         unit = self.__dict__.get("y_scale_", 1.0) if self._kind == "reals" else 1.0
         scale = 1.0 if self._finds_scale else moderate_number("scale", self.scale) / unit
         if loss == "quantile":
             return losses.Quantile(number_between("quantile", self.quantile, 0.0, 1.0, "()"), scale)
         if loss == "huber":
             return losses.Huber(moderate_number("epsilon", self.epsilon), scale)
-        named = {"negative_binomial": losses.NegativeBinomial, "gamma": losses.Gamma, "absolute": losses.Absolute}
-        made: Loss = named.get(loss, losses.Squared)(scale)
-        return made
+        return with_scale(made, scale)
 
     @property
     def _finds_scale(self) -> bool:
@@ -298,14 +308,13 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
             isinstance(self.loss, str)
             and self.loss != "poisson"
             and isinstance(self.scale, str)
-            and self.scale == "auto"
+            and not self._is_linear
         )
 
     @property
     def _kind(self) -> Any:
-        if isinstance(self.loss, str):
-            return {"poisson": "counts", "negative_binomial": "counts", "gamma": "positives"}.get(self.loss, "reals")
-        return getattr(self.loss, "targets", None)
+        loss = _LOSSES.get(self.loss, losses.Squared)() if isinstance(self.loss, str) else self.loss
+        return getattr(loss, "targets", None)
 
     def _check_own_state(self) -> None:
         scales: Any = self._scales

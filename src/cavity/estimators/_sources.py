@@ -48,60 +48,28 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summary:
-    """What a first look at all rows of a source found.
+    """What a first look at all rows of a source found."""
 
-    Parameters
-    ----------
-    weight, sizes
-        Sum of the weights, and of weights times squared lengths of the encoded rows, the constant column left out.
-    features
-        Columns of the source, a column of categories counted once.
-    names
-        Their names, numbers first and then columns of categories; None where they have none.
-    categories
-        Levels of every column of categories, in the order of the coefficients.
-    classes, class_counts
-        Labels in order, and rows of each; None where targets are numbers.
-    moments
-        Of targets that are numbers.
-    has_offset
-        Whether rows have a known part of the linear predictor.
-    preprocessing
-        What is done to columns before they are encoded, in plain form: numbers, strings, arrays, lists and dicts.
-    """
-
-    weight: float
-    sizes: float
-    features: int
-    names: list[str] | None = None
-    categories: Mapping[str, list[Any]] = field(default_factory=dict)
-    classes: NDArray[Any] | None = None
-    class_counts: FloatArray | None = None
-    moments: Moments | None = None
-    has_offset: bool = False
-    preprocessing: Mapping[str, Any] | None = None
+    weight: float  # sum of the weights
+    sizes: float  # sum of weights times squared lengths of the encoded rows, the constant column left out
+    features: int  # columns of the source, a column of categories counted once
+    names: list[str] | None = None  # of numbers first, then of columns of categories; None where they have none
+    categories: Mapping[str, list[Any]] = field(default_factory=dict)  # levels in the order of the coefficients
+    classes: NDArray[Any] | None = None  # labels in order; None where targets are numbers
+    class_counts: FloatArray | None = None  # rows of each class
+    moments: Moments | None = None  # of targets that are numbers
+    has_offset: bool = False  # whether rows have a known part of the linear predictor
+    preprocessing: Mapping[str, Any] | None = None  # of columns before they are encoded, in plain form
 
 
 class Coding(NamedTuple):
-    """How the targets and offsets of a source become those of the loss.
+    """How the targets and offsets of a source become those of the loss."""
 
-    Parameters
-    ----------
-    classes
-        Number of classes; zero where targets are numbers. Labels are given by their place among the classes.
-    ranks
-        Place of every class among the predictors of a softmax; None for signs.
-    class_weights
-        Factors of the rows' weights by class, or None.
-    center, unit
-        Of targets that are numbers; offsets are divided by the unit too.
-    """
-
-    classes: int = 0
-    ranks: tuple[int, ...] | None = None
-    class_weights: FloatArray | None = None
-    center: float = 0.0
-    unit: float = 1.0
+    classes: int = 0  # zero where targets are numbers; labels are given by their place among the classes
+    ranks: tuple[int, ...] | None = None  # place of every class among the predictors of a softmax; None for signs
+    class_weights: FloatArray | None = None  # factors of the weights of rows, by class
+    center: float = 0.0  # subtracted from targets that are numbers
+    unit: float = 1.0  # by which these, and offsets, are divided
 
     @property
     def predictors(self) -> int:
@@ -182,7 +150,7 @@ def is_source(X: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InMemory:
-    """Rows of an array, as they came and as they are visited."""
+    """Rows of an array, as they came and as they are visited: equal ones are one row."""
 
     data: Data
     rows: Rows
@@ -191,20 +159,16 @@ class InMemory:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of distinct rows, and of columns with the constant one."""
         return self.rows.shape
 
     @property
     def density(self) -> float:
-        """Share of the entries that are not zero."""
         return self.rows.density
 
     def analysis(self) -> Analysis:
-        """Analyse the pattern of a sparse precision matrix."""
         return analyse(self.rows.matrix())
 
     def run(self, task: Task) -> list[Result]:
-        """Run EP for every linear predictor."""
         loss, p = task.loss, task.parameters
         with threads_for(self.shape):
             if task.plan.covariance == "diagonal":
@@ -213,7 +177,6 @@ class InMemory:
             return run_blocks(loss, self.rows, task.prior, p, task.adaptation, task.analysis, keeping)
 
     def sum_over_targets(self, function: Callable[[FloatArray], FloatArray]) -> float:
-        """Weighted sum of a function of the first targets."""
         return self.data.sum_over_targets(function)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Gaussian
 from cavity.ep.result import Refusal, Trace
-from cavity.estimators._design import Data
+from cavity.estimators._design import Data, Totals
 from cavity.estimators._parameters import LARGEST_NUMBER, LARGEST_TARGET
 from cavity.estimators._runs import BATCH_SIZE, Taken
 from cavity.gaussians.dense import DenseGaussian
@@ -166,7 +166,8 @@ class RowPath:
         if target is None or not size < LARGEST_NUMBER:
             return False
         self._row[0, : self._shape[1]] = X[0]
-        totals = state["_totals"].plus_row(size, 0.0 if self._signs is not None else target)
+        summed = 0.0 if self._signs is not None else target
+        totals = state["_totals"].plus(Totals(1.0, size, summed, summed * summed))
         if self._factorised:
             if not state["_streams"].take_row(self._row, np.array([target])):
                 return False

@@ -13,11 +13,11 @@ from cavity._checks import shown
 from cavity.ep.adaptation import LEAST_NOISE
 from cavity.ep.knowledge import DenseKnowledge, Gaussian, Knowledge
 from cavity.ep.result import Result
-from cavity.estimators._design import Data, SumsTargets, Totals, coarse
+from cavity.estimators._design import Data, Totals, coarse
 from cavity.estimators._merging import pooled_prior
 from cavity.estimators._parameters import LARGEST_TARGET, Parameters
 from cavity.estimators._plan import Plan
-from cavity.estimators._sources import Coding, Summary
+from cavity.estimators._sources import Coding, Prepared, Summary
 from cavity.estimators._streaming import StreamingEP
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
@@ -61,7 +61,7 @@ class NormalisedTargets(StreamingEP):
         super()._forget(keep)
         self._scales = keep * self._scales[0], keep * self._scales[1]
 
-    def _constants(self, rows: SumsTargets, loss: Loss) -> Totals:
+    def _constants(self, rows: Data | Prepared, loss: Loss) -> Totals:
         """Logarithms of what densities of counts are divided by: they depend on the dispersion and on every count."""
         if self._kind != "counts":
             return Totals()
@@ -121,13 +121,8 @@ class NormalisedTargets(StreamingEP):
         least, largest, mean, squares, log_mean, log_squares = summary.moments
         self._check_size(np.array([least, largest]))
         self._check_sign(np.array([least]))
-        self.y_offset_, self.y_scale_ = 0.0, 1.0
-        if self.normalize_y and self._kind == "reals":
-            offset = mean if self.fit_intercept else 0.0
-            spread = float(np.sqrt(squares / summary.weight + (mean - offset) ** 2))
-            size = max(abs(least), abs(largest)) or 1.0
-            self.y_scale_ = coarse(spread if spread > 1e-12 * size else size)
-            self.y_offset_ = coarse(offset, self.y_scale_)
+        size = max(abs(least), abs(largest)) or 1.0
+        self._set_units(mean / size, squares / summary.weight / size / size, size)
         if self._kind == "positives":
             mean, squares = log_mean, log_squares
         center = (mean - self.y_offset_) / self.y_scale_
@@ -157,16 +152,18 @@ class NormalisedTargets(StreamingEP):
                 "counts, such as loss='poisson'"
             )
 
-    def _set_units(self, y: FloatArray, weights: FloatArray | None) -> None:
-        """Set the offset and the unit of the targets."""
+    def _set_units(self, mean: float, squares: float, size: float) -> None:
+        """Set offset and unit of the targets, of which the largest has this size.
+
+        The mean, and the mean squared distance from it, are given in units of the size: their squares are finite then.
+        """
         self.y_offset_, self.y_scale_ = 0.0, 1.0
         if not self.normalize_y or self._kind != "reals":
             return
-        largest = float(np.max(np.abs(y))) or 1.0  # sums of squares are then finite
-        offset = float(np.average(y / largest, weights=weights)) if self.fit_intercept else 0.0
-        spread = float(np.sqrt(np.average((y / largest - offset) ** 2, weights=weights)))
-        self.y_scale_ = coarse(largest * (spread if spread > 1e-12 else 1.0))
-        self.y_offset_ = coarse(offset * largest, self.y_scale_)
+        offset = mean if self.fit_intercept else 0.0
+        spread = float(np.sqrt(squares + (mean - offset) ** 2))
+        self.y_scale_ = coarse(size * (spread if spread > 1e-12 else 1.0))
+        self.y_offset_ = coarse(size * offset, self.y_scale_)
 
     # Merging.
 
