@@ -133,16 +133,12 @@ def _of_numbers(model: Any, table: Table) -> dict[str, str]:
     weight = float(np.sum(w))
     _need_weight(table, weight)
     error = float(np.sqrt(w @ np.square(y - predicted) / weight))
-    found = {"rows": f"{y.size:,}", _score_name(model): f"{score_of(model._loss, y, predicted, w):.4f}"}
+    name = "R²" if model.loss in ("squared", "normal", "huber") else "D²"  # as `EPRegressor.score` measures it
+    found = {"rows": f"{y.size:,}", name: f"{score_of(model._loss, y, predicted, w):.4f}"}
     found["root mean square error"] = f"{error:.4g}"
     if noise_is_a_device:
         return {**found, f"targets up to the quantile {model._loss.quantile:g}": f"{within / weight:.4f}"}
     return {**found, "mean log density": f"{density / weight:.4f}", "in 90 % intervals": f"{within / weight:.4f}"}
-
-
-def _score_name(model: Any) -> str:
-    """R² or D², as `EPRegressor.score` measures it."""
-    return "R²" if model.loss in ("squared", "normal", "huber") else "D²"
 
 
 def _need_weight(table: Table, weight: float) -> None:

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from cavity._checks import whole_number
 from cavity.estimators._design import checked_offset
 from cavity.estimators._labels import codes_of
+from cavity.estimators._posteriors import draws_of
 from cavity.losses.joint import Normal
 from cavity.noise import log_normalizer, predictive_quantile
 
@@ -75,7 +76,7 @@ def _targets(model: Any, X: Any, y: Any, drawing: tuple[int, int, Any], offset: 
 
 def _predictors(model: Any, rows: Any, n: int, seed: int, offset: Any) -> FloatArray:
     """Draws of the linear predictors of normalised targets, ``(n, rows)``; with a linear spread, of two each."""
-    draws, width = np.moveaxis(model._draws(n, seed), 1, 0), model._width
+    draws, width = np.moveaxis(draws_of(model, n, seed), 1, 0), model._width
     each = [np.asarray(rows @ part[:, :width].T).T + np.sum(part[:, width:], axis=1)[:, None] for part in draws]
     z = np.stack(each, axis=-1)
     known = checked_offset(offset, rows.shape[0])

@@ -10,8 +10,7 @@ from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 
-from cavity.estimators._design import checked_offset, with_intercept
-from cavity.estimators._joint import joint_predictors
+from cavity.estimators._design import checked_offset
 from cavity.estimators._labels import (
     LOSSES,
     LabelledRows,
@@ -19,6 +18,7 @@ from cavity.estimators._labels import (
     normalised,
 )
 from cavity.estimators._links import log_odds, positive_probability, softmax_probability
+from cavity.estimators._posteriors import joint_latent
 from cavity.estimators._progress import Verbose
 from cavity.estimators._reading import over_blocks, predicted_targets
 from cavity.estimators._sources import is_source
@@ -301,10 +301,7 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
     def _class_probabilities(self, X: Any, offset: Any) -> FloatArray:
         """Probabilities of all classes, integrated over the joint posterior."""
         self._refuse_offset(offset)
-        rows = with_intercept(X.astype(np.float64, copy=False)) if self._intercept else X.astype(np.float64, copy=False)
-        whole: Any = self._whole_posteriors()[0]
-        count = self.classes_.size
-        return softmax_probability(*joint_predictors(whole, rows, count - 1), count)[:, self._class_ranks]
+        return softmax_probability(*joint_latent(self, X), self.classes_.size)[:, self._class_ranks]
 
     def _over_predictors(self, link: Any, mean: FloatArray, variance: FloatArray) -> FloatArray:
         """Apply a link to every linear predictor, one per row."""

@@ -14,7 +14,7 @@ from cavity._checks import whole_number
 from cavity.ep.knowledge import Gaussian, Knowledge
 from cavity.ep.result import Status
 from cavity.estimators._design import Totals, checked_offset, squared, with_intercept
-from cavity.estimators._joint import joint_draws, marginals, mixing
+from cavity.estimators._joint import joint_draws, joint_predictors, marginals, mixing
 from cavity.estimators._packing import PACKED, check_state, pack, unpack
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan
@@ -133,20 +133,11 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
             ``(n, n_features)``, or ``(n, n_classes, n_features)`` for more than two classes; with
             ``return_intercept`` also the intercepts, ``(n,)`` or ``(n, n_classes)``.
         """
-        draws, (unit, offset), d = self._draws(whole_number("n", n, least=0), random_state), self._units, self._width
+        draws, (unit, offset), d = draws_of(self, whole_number("n", n, least=0), random_state), self._units, self._width
         coef, intercept = unit * draws[:, :, :d], offset + unit * np.sum(draws[:, :, d:], axis=2)
         if draws.shape[1] == 1 or self._is_single:
             coef, intercept = coef[:, 0], intercept[:, 0]
         return (coef, intercept) if return_intercept else coef
-
-    def _draws(self, n: int, random_state: Any) -> FloatArray:
-        """Draws of the coefficients ``(n, predictors, columns)`` of normalised targets, the intercept last."""
-        rng, posterior = check_random_state(random_state), self.posterior_
-        if self._is_joint:
-            whole: Any = self._whole_posteriors()[0]
-            return joint_draws(whole, self._mixing(), rng.standard_normal((n, whole.dim)))
-        noise = rng.standard_normal((n, len(posterior), posterior[0].dim))
-        return np.stack([p.draws(noise[:, k]) for k, p in enumerate(posterior)], axis=1)
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_knowledge" in self.__dict__
@@ -236,3 +227,20 @@ def moments_of(model: Posteriors) -> tuple[FloatArray, FloatArray]:
     means = unit * np.array([p.mean for p in posteriors])
     means[:, model._width :] += offset
     return means, unit * np.sqrt(np.array([p.variance for p in posteriors]))
+
+
+def draws_of(model: Posteriors, n: int, random_state: Any) -> FloatArray:
+    """Draws of the coefficients ``(n, predictors, columns)`` of normalised targets, the intercept last."""
+    rng, posterior = check_random_state(random_state), model.posterior_
+    if model._is_joint:
+        whole: Any = model._whole_posteriors()[0]
+        return joint_draws(whole, model._mixing(), rng.standard_normal((n, whole.dim)))
+    noise = rng.standard_normal((n, len(posterior), posterior[0].dim))
+    return np.stack([p.draws(noise[:, k]) for k, p in enumerate(posterior)], axis=1)
+
+
+def joint_latent(model: Posteriors, X: Any) -> tuple[FloatArray, FloatArray]:
+    """Means ``(n, K)`` and covariances ``(n, K, K)`` at rows of the predictors of a loss of several."""
+    whole: Any = model._whole_posteriors()[0]
+    rows, loss = X.astype(np.float64, copy=False), model._loss
+    return joint_predictors(whole, with_intercept(rows) if model._intercept else rows, loss.predictors)  # type: ignore[attr-defined]

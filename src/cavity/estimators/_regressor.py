@@ -17,6 +17,7 @@ from cavity.estimators._reading import over_blocks, predicted_targets
 from cavity.estimators._scores import score_of
 from cavity.estimators._sources import is_source
 from cavity.estimators._spread import LinearSpread
+from cavity.gaussians.factorial import LOG_2PI
 from cavity.losses import Loss
 from cavity.noise import log_normalizer, predictive_quantile, predictive_std, with_scale
 
@@ -267,13 +268,11 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
     def log_evidence_(self) -> float:
         """Estimate of the logarithm of the density of y in its own units."""
         mass = super().log_evidence_
-        if self._is_spread:
-            return self._spread_evidence(mass)
         if self._kind == "counts":
             return mass - self._totals.constants
         if self._kind == "positives":
             return mass - self._totals.rows * float(log_normalizer(self._loss, np.exp([self._totals.mean]))[0])
-        constant = float(log_normalizer(self._loss, np.zeros(1))[0])
+        constant = 0.5 * LOG_2PI if self._is_spread else float(log_normalizer(self._loss, np.zeros(1))[0])
         return mass - self._totals.rows * (constant + float(np.log(self.y_scale_)))
 
     def _make_loss(self) -> Loss:

@@ -168,7 +168,9 @@ def _run_product(
         result = fitting.run_checked(factors, prior, ExactProjection(), options, start, watch)
         if k + 1 == fits:
             break
-        revised = _revised_prior(prior, result.posterior, adaptation, cautious=k < 1)
+        q, groups = result.posterior, adaptation.groups
+        found = revised_variances(prior, q.mean, q.variance, groups, cautious=k < 1)
+        revised = with_variances(prior, groups, found) if groups else prior
         loss = _revised_loss(factors, result.posterior, adaptation)
         scales = [float(getattr(one, "scale", 1.0)) for one in (loss, factors.loss)]
         variance_change = np.max(np.abs(np.log(revised.precision / prior.precision)))
@@ -177,14 +179,6 @@ def _run_product(
         prior = revised
         factors = LinearBatches.unchecked(loss, factors.X, factors.targets, BATCH_SIZE, factors.weights)
     return replace(result, sites=DiagonalKnowledge(result.posterior / prior), prior=prior, loss=factors.loss)
-
-
-def _revised_prior(
-    prior: FactorialGaussian, posterior: FactorialGaussian, adaptation: Adaptive, cautious: bool
-) -> FactorialGaussian:
-    groups = adaptation.groups
-    found = revised_variances(prior, posterior.mean, posterior.variance, groups, cautious)
-    return with_variances(prior, groups, found) if groups else prior
 
 
 def _revised_loss(factors: LinearBatches, posterior: FactorialGaussian, adaptation: Adaptive) -> Loss:

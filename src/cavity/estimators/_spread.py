@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.ep.adaptation import Group
-from cavity.estimators._design import checked_offset, with_intercept
-from cavity.estimators._joint import joint_predictors, mixing
+from cavity.estimators._design import checked_offset
+from cavity.estimators._joint import mixing
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan, plan_joint
+from cavity.estimators._posteriors import joint_latent
 from cavity.estimators._targets import NormalisedTargets
-from cavity.gaussians.factorial import LOG_2PI, FactorialGaussian
+from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses.joint import Normal
 from cavity.noise import spread_quantile, spread_std
 
@@ -101,9 +102,7 @@ class LinearSpread(NormalisedTargets):
 
     def _spread_predictors(self, X: Any, offset: Any) -> tuple[FloatArray, FloatArray]:
         """Mean and covariance of mean and log standard deviation at rows."""
-        rows = X.astype(np.float64, copy=False)
-        whole: Any = self._whole_posteriors()[0]
-        mean, variance = joint_predictors(whole, with_intercept(rows) if self._intercept else rows, 2)
+        mean, variance = joint_latent(self, X)
         known = checked_offset(offset, X.shape[0])
         if known is not None:
             mean[:, 0] += known / self.y_scale_
@@ -117,9 +116,6 @@ class LinearSpread(NormalisedTargets):
             columns = [spread_quantile(mean, variance, float(q)) for q in np.atleast_1d(levels)]
             center = np.column_stack(columns) if np.ndim(levels) else columns[0]
         return self.y_offset_ + self.y_scale_ * center, self.y_scale_ * spread_std(mean, variance)
-
-    def _spread_evidence(self, mass: float) -> float:
-        return mass - self._totals.rows * (0.5 * LOG_2PI + float(np.log(self.y_scale_)))
 
     def _check_mergeable(self, other: Self) -> None:
         units = [(vars(one).get("y_scale_"), vars(one).get("y_offset_")) for one in (self, other)]

@@ -16,7 +16,7 @@ from cavity.estimators._design import Data, Totals, forgetting, with_intercept
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan, plan_stream
 from cavity.estimators._runs import Taken, take_rows
-from cavity.estimators._streams import ProductStreams, RowPath, opens, take_row
+from cavity.estimators._streams import ProductStreams, RowPath, opens, take_into
 from cavity.estimators._threads import threads_for
 from cavity.factors.arranged import Rows
 from cavity.factors.rows import dense_rows
@@ -48,7 +48,10 @@ class StreamingEP(LinearEP):
                 self._note_refusals(*streams.take(with_intercept(X) if p.intercept else X, data))
             elif X.shape[0] == 1 and weights is None and not self._is_joint and offset is None:
                 x = dense_rows(X, p.intercept)[0]
-                self._keep_taken(take_row(self._loss, x, targets[:, 0], self._knowledge, self._priors, self.posterior_))
+                parts: Any = zip(targets[:, 0], self._knowledge, self.posterior_, strict=True)
+                known, posteriors, refusals = zip(*(take_into(self._loss, x, *part) for part in parts), strict=True)
+                refused = Counter(why for why in refusals if why is not None)
+                self._keep_taken(Taken(known, self._priors, self._loss, refused, len(known), posteriors))
             else:
                 rows = Rows.arrange(X, targets, weights, p.intercept, offset)
                 groups: tuple[Group, ...] = ()

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Gaussian
+from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge
 from cavity.ep.result import Refusal, Trace
 from cavity.estimators._design import Data, Totals
 from cavity.estimators._parameters import LARGEST_NUMBER, LARGEST_TARGET
-from cavity.estimators._runs import BATCH_SIZE, Taken
+from cavity.estimators._runs import BATCH_SIZE
 from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
@@ -23,24 +23,6 @@ from cavity.moments import tilts
 from cavity.schemes import ExactProjection
 
 FloatArray = NDArray[np.float64]
-
-
-def take_row(
-    loss: Loss,
-    x: FloatArray,
-    targets: FloatArray,
-    known: Sequence[Any],
-    priors: tuple[FactorialGaussian, ...],
-    posteriors: Sequence[Gaussian],
-) -> Taken:
-    """Take one row into full covariances."""
-    revised = [
-        take_into(loss, x, *parts)  # type: ignore[arg-type]
-        for parts in zip(targets, known, posteriors, strict=True)
-    ]
-    knowledge, after, refusals = zip(*revised, strict=True)
-    refused = Counter(why for why in refusals if why is not None)
-    return Taken(knowledge, priors, loss, refused, len(revised), after)
 
 
 def take_into(
