@@ -9,15 +9,7 @@ import numpy as np
 import typer
 
 from cavity.cli._fit import Files, check_place
-from cavity.cli._models import (
-    check_levels,
-    codes_of,
-    is_classifier,
-    load_model,
-    table_for,
-    targets_of,
-    weights_of,
-)
+from cavity.cli._models import check_levels, codes_of, is_classifier, load_model, table_for, targets_of, weights_of
 from cavity.cli._terminal import TROUBLE, out
 from cavity.estimators import save
 from cavity.estimators._reading import blocks_of

@@ -1,4 +1,4 @@
-"""``cavity fit``."""
+"""``cavity fit``: options, the choice between classifier and regressor, the fit, and what is said about it."""
 
 from __future__ import annotations
 

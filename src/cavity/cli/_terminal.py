@@ -1,4 +1,4 @@
-"""What the command writes: results on standard output; progress, warnings and errors on standard error."""
+"""What the command writes: results on standard output; progress, warnings and errors on standard error; and Ctrl-C."""
 
 from __future__ import annotations
 

@@ -11,12 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 
 from cavity.estimators._design import checked_offset
-from cavity.estimators._labels import (
-    LOSSES,
-    LabelledRows,
-    by_row,
-    normalised,
-)
+from cavity.estimators._labels import LOSSES, LabelledRows, by_row, normalised
 from cavity.estimators._links import log_odds, positive_probability, softmax_probability
 from cavity.estimators._posteriors import joint_latent
 from cavity.estimators._progress import Verbose

@@ -1,4 +1,4 @@
-"""Data that were checked, and what is made of their rows."""
+"""Data that were checked, what is made of their rows, and sums over all rows that a model has seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels as signs, and back to one column per class."""
+"""Labels: how they are read, weighted and turned into signs or class numbers, and what loss they have."""
 
 from __future__ import annotations
 

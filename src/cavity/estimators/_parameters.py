@@ -1,4 +1,4 @@
-"""Parameters of the estimators, checked in one place before anything is computed."""
+"""Parameters of the estimators, and groups of coefficients, checked before anything is computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows as users give them: arrays, sparse matrices, and tables with columns of categories."""
+"""Rows as users give them: arrays, sparse matrices, tables with columns of categories; and blocks of rows in files."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from cavity.estimators._design import Data, Totals, forgetting, with_intercept
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan, plan_stream
 from cavity.estimators._runs import Taken, take_rows
-from cavity.estimators._streams import ProductStreams, RowPath, opens, take_into
+from cavity.estimators._streams import GROWTH, ProductStreams, RowPath, opens, take_into
 from cavity.estimators._threads import threads_for
 from cavity.factors.arranged import Rows
 from cavity.factors.rows import dense_rows
@@ -65,7 +65,7 @@ class StreamingEP(LinearEP):
             self._path = RowPath(self)
 
     def _took_row(self, X: Any, y: Any, *choices: Any) -> bool:
-        """Whether a single row could be taken in by the short way, which knows no choices."""
+        """Whether a single row was taken in by the short path, which knows no choices."""
         path = self.__dict__.get("_path")
         return path is not None and all(choice is None for choice in choices) and path.take(self, X, y)
 
@@ -123,7 +123,7 @@ class StreamingEP(LinearEP):
 
         At most ten steps, until one changes no variance by more than 2 percent.
         """
-        if self._totals.rows < 1.05 * self._rows_at_revision:
+        if self._totals.rows < GROWTH * self._rows_at_revision:
             return
         self._rows_at_revision = self._totals.rows
         prior, groups = self._stream_prior(p)

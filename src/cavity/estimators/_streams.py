@@ -1,4 +1,4 @@
-"""Rows of a stream: one row into a full covariance, and rows into products of Gaussians."""
+"""Rows of a stream: one row into a full covariance, rows into products of Gaussians, and a short path for one row."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ from cavity.moments import tilts
 from cavity.schemes import ExactProjection
 
 FloatArray = NDArray[np.float64]
+
+# Growth of the number of rows seen after which the prior follows them.
+GROWTH = 1.05
 
 
 def take_into(
@@ -115,12 +118,13 @@ class ProductStreams:
         self._saved = []
 
 
-# How much the rows seen may grow before the prior follows.
-GROWTH = 1.05
-
-
 class RowPath:
-    """What does not change from row to row: parameters, the place for a row, and what labels stand for."""
+    """Takes single rows of a stream with fewer checks, to the same numbers: 100 µs per row is the aim.
+
+    A call that took one row opens a path. It serves while nothing but rows changes: the same parameters, rows and
+    targets of the same form, and a prior that need not follow yet. Otherwise it declines, and the row is taken as any
+    other.
+    """
 
     def __init__(self, model: Any) -> None:
         self._parameters = [(name, model.__dict__[name]) for name in model.get_params(deep=False)]
@@ -132,7 +136,7 @@ class RowPath:
         self._signs = None if classes is None else dict(zip(classes.tolist(), (-1.0, 1.0), strict=True))
 
     def take(self, model: Any, X: Any, y: Any) -> bool:
-        """Take in a row; False, and nothing changed, where the usual way must."""
+        """Take in a row; False, and nothing changed, where the path declines."""
         state = model.__dict__
         if not (
             type(X) is np.ndarray
@@ -179,7 +183,7 @@ class RowPath:
 
 
 def opens(model: Any) -> bool:
-    """Whether single rows of a model can be taken in this way."""
+    """Whether single rows of a model can be taken in by a `RowPath`."""
     return (
         not model._is_joint
         and len(model._knowledge) == 1
