@@ -44,6 +44,8 @@ def fit(
 
     The files may be larger than memory. Numbers are standardised; a column of text is taken as categories.
 
+    Options that take a list or a dict read JSON, such as --class-weight '{"yes": 2, "no": 1}'.
+
     Exit codes: 0 if all is well; 1 if the fit had numerical trouble, and the model was written anyway; 2 if the input
     is bad, and nothing was written; 130 after Ctrl-C.
     """

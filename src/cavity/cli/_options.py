@@ -15,8 +15,10 @@ from cavity.tables import Table
 
 ESTIMATORS: dict[str, type] = {"classify": EPClassifier, "regress": EPRegressor}
 _KINDS = {"classify": "Classifiers", "regress": "Regressors"}
-# Parameters of a table that name columns; those that may be given several times, and what one is called.
-_COLUMNS = ("weight", "offset", "categories", "drop", "hash_columns")
+# What help writes for the value of an option, where the type does not say it.
+_VALUES = dict.fromkeys(("weight", "offset", "categories", "drop", "hash_columns"), "COLUMN")
+_VALUES |= {"memory": "SIZE", "scratch": "FOLDER", "hash_bits": "NUMBER"}
+# Parameters of a table that may be given several times, and what one is called.
 _REPEATED = {"categories": "--category", "drop": "--drop", "hash_columns": "--hash"}
 _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -32,8 +34,7 @@ class Choice(NamedTuple):
     def parameter(self) -> inspect.Parameter:
         """Give it in the form of which typer makes an option. Without a value it is None, or an empty list."""
         names = [self.flag] if self.flag else []
-        metavar = "COLUMN" if self.name in _COLUMNS else None
-        shown = typer.Option(*names, help=self.help, metavar=metavar, show_default=False)
+        shown = typer.Option(*names, help=self.help, metavar=_VALUES.get(self.name), show_default=False)
         return inspect.Parameter(
             self.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[self.type | None, shown]
         )
@@ -152,6 +153,7 @@ def _help(text: str, default: Any) -> str:
     sentence = re.split(r"(?<=\.)\s", " ".join(body.replace("`", "").split()), maxsplit=1)[0]
     sentence = re.sub(r"; None [^.]*|, or one of your own \([^)]*\)|; [^;]* how to write one", "", sentence)
     form = re.sub(r",? ?default=.*| or a loss object|name or loss object| or None", "", form).strip()
+    form = form.replace("array of shape (n_features,)", "a list of one per feature")
     shown = [] if default is None or default == () or "default" in sentence else [f"default {str(default).lower()}"]
     if form.startswith("{") or '"' in form:
         shown.insert(0, form.strip("{}").replace('"', "").replace("} or", " or"))
