@@ -45,8 +45,10 @@ class Table:
         NumPy (``.npy``, ``.npz``), or libsvm (``.svm``, ``.libsvm``), whose features are taken as they are.
     target
         Column of labels or targets. Not needed for predictions, nor for libsvm files, where it is ``"target"``.
-    weight, offset
-        Columns of weights, and of known parts of the linear predictor.
+    weight
+        Column of weights: a row of weight w counts as w equal rows.
+    offset
+        Column of known parts of the linear predictor, such as the logarithm of an exposure.
     categories
         Columns of numbers that stand for categories, such as identifiers. Columns of text are categories anyway.
     drop
