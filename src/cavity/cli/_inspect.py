@@ -44,7 +44,7 @@ def inspect(
         console.print(f"{name:{room}s}  {value}", markup=False)
     labels, columns = summary_columns(fitted)
     count = len(labels) - _components(fitted)
-    kept = np.arange(count) if every else _largest(columns, count, _MOST)
+    kept = _largest(columns, count, count if every else _MOST)
     # The exponentials follow from the rest; without them 72 columns are enough. Intervals go where there are fewer.
     left_out = ("exp(",) if console.width >= 72 else ("exp(", "lower", "upper")
     shown = {name: values for name, values in columns.items() if not name.startswith(left_out)}
@@ -64,10 +64,9 @@ def _write_page(path: Path, name: str, model: Any, every: bool) -> None:
     numbers = np.column_stack(list(columns.values())[:5])
     entries = [Entry(_name(label), *map(float, row)) for label, row in zip(labels, numbers, strict=True)]
     traces = model.trace_ if isinstance(model.trace_, tuple) else (model.trace_,)
-    kept = np.arange(count) if every else _largest(columns, count, _MOST_OF_PAGE)
-    shown = [entries[k] for k in kept]
-    parts = coefficients_part(shown, count), components_part(entries[count:]), course_part(traces, float(model.tol))
-    path.write_text(page(name, _facts(model), *parts), encoding="utf-8")
+    kept = _largest(columns, count, count if every else _MOST_OF_PAGE)
+    parts = coefficients_part([entries[k] for k in kept], count), components_part(entries[count:])
+    path.write_text(page(name, _facts(model), *parts, course_part(traces, float(model.tol))), encoding="utf-8")
     out().print(f"{path}: {kept.size:,} of {count:,} coefficients", markup=False)
 
 
@@ -99,7 +98,7 @@ def _largest(columns: Columns, count: int, most: int) -> NDArray[np.intp]:
     """Places of the coefficients that are largest against their standard deviation, in their order."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.nan_to_num(np.abs(columns["mean"][:count]) / columns["std"][:count])
-    return np.sort(np.argsort(-ratio, kind="stable")[:most]) if count > most else np.arange(count)
+    return np.sort(np.argsort(-ratio, kind="stable")[:most])
 
 
 def _name(label: Any) -> str:

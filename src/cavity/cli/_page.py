@@ -94,15 +94,14 @@ class Axis(NamedTuple):
         return (math.exp(self.low), math.exp(self.high)) if self.is_log else (self.low, self.high)
 
 
-def page(name: str, facts: Mapping[str, str], coefficients: str, components: str, course: str) -> str:
+def page(name: str, facts: Mapping[str, str], *parts: str) -> str:
     """Put a page together from its parts."""
     listed = "".join(f"<dt>{escape(fact)}</dt><dd>{escape(value)}</dd>" for fact, value in facts.items())
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(name)}</title><style>{_STYLE}</style></head>\n<body><h1>{escape(name)}</h1>\n"
-        f"<dl>{listed}</dl>\n{coefficients}{components}{course}"
-        f"<footer>Written by cavity {escape(__version__)}</footer></body></html>\n"
+        f"<dl>{listed}</dl>\n{''.join(parts)}<footer>Written by cavity {escape(__version__)}</footer></body></html>\n"
     )
 
 

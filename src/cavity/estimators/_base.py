@@ -169,9 +169,10 @@ class LinearEP(ReadsRows):
             "categories_": {name: list(levels) for name, levels in summary.categories.items()} or None,
             "preprocessing_": summary.preprocessing,
         }
-        for name in found:
+        for name, value in found.items():
             self.__dict__.pop(name, None)
-        self.__dict__.update({name: value for name, value in found.items() if value is not None})
+            if value is not None:
+                setattr(self, name, value)
         self.n_features_in_ = summary.features
         try:
             coding, totals = self._adopt_targets(summary)

@@ -41,12 +41,15 @@ def log_odds(loss: Loss, mean: FloatArray, variance: FloatArray) -> FloatArray:
 def softmax_probability(mean: FloatArray, variance: FloatArray, classes: int) -> FloatArray:
     """Mean of the softmax in the classes' own order, from means and covariances of its contrasts."""
     loss = Softmax(classes)
-    out = np.empty((len(mean), classes))
-    at_once = 1024  # rows: with up to 128 nodes and some classes each
-    for i in range(0, len(mean), at_once):
-        part = slice(i, i + at_once)
-        out[part] = loss.mean_probabilities(*joint_nodes(mean[part], variance[part]))
+    # With up to 128 nodes per row, and some classes each.
+    out = _in_parts(lambda m, v: loss.mean_probabilities(*joint_nodes(m, v)), mean, variance, 1024)
     return out / np.sum(out, axis=1, keepdims=True)
+
+
+def _in_parts(function: Any, mean: FloatArray, spread: FloatArray, length: int) -> FloatArray:
+    """Apply a function to so many rows at a time."""
+    parts = [slice(i, i + length) for i in range(0, max(len(mean), 1), length)]
+    return np.concatenate([function(mean[part], spread[part]) for part in parts])
 
 
 def _probability(loss: Loss, mean: FloatArray, std: FloatArray, sign: float) -> FloatArray:
@@ -54,19 +57,12 @@ def _probability(loss: Loss, mean: FloatArray, std: FloatArray, sign: float) -> 
         gap = loss.value(np.float64(-sign), sign * z) - loss.value(np.float64(sign), sign * z)
         return np.asarray(expit(gap))
 
-    logistic = offers(loss).logistic
-    if logistic is not None:
-        sharpness = float(logistic)
-        rule: Any = _logistic
-        m, s = sign * sharpness * mean, abs(sharpness) * std
-    else:
-        m, s, rule = sign * mean, std, partial(_any_link, link)
-    out = np.empty_like(m)
-    at_once = 4096  # rows: with 200 to 480 nodes each, 16 MB of doubles
-    for i in range(0, m.size, at_once):
-        part = slice(i, i + at_once)
-        out[part] = rule(m[part], s[part])
-    return np.clip(out, 0.0, 1.0)  # sums of weights round
+    sharpness = offers(loss).logistic
+    rule: Any = partial(_any_link, link) if sharpness is None else _logistic
+    slope = 1.0 if sharpness is None else float(sharpness)
+    m, s = sign * slope * mean, abs(slope) * std
+    # With 200 to 480 nodes per row, 16 MB of doubles; sums of weights round.
+    return np.clip(_in_parts(rule, m, s, 4096), 0.0, 1.0)
 
 
 def _logistic(m: FloatArray, s: FloatArray) -> FloatArray:
