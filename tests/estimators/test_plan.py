@@ -132,5 +132,8 @@ def test_work_grows_with_rows_and_columns():
 
 def test_a_plan_is_a_value_in_words():
     assert Plan("full", "so") == Plan("full", "so")
-    assert str(Plan("diagonal", "so")) == "product of Gaussians, deviations conditional on the other coefficients: so"
+    assert (
+        str(Plan("diagonal", "so"))
+        == "diagonal covariance, standard deviations conditional on the other coefficients: so"
+    )
     assert "all correlations exact" in str(Plan("sparse", "so"))

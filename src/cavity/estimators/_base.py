@@ -21,7 +21,7 @@ from cavity.estimators._checkpoints import Checkpoint
 from cavity.estimators._design import Data, Totals
 from cavity.estimators._joint import repeated, repeated_groups
 from cavity.estimators._parameters import Parameters
-from cavity.estimators._plan import Plan, plan_fit
+from cavity.estimators._plan import Plan, of_each, plan_fit
 from cavity.estimators._posteriors import OF_STREAMS, TRANSIENT, moments_of
 from cavity.estimators._reading import ReadsRows
 from cavity.estimators._sources import Coding, InMemory, Prepared, Source, Summary, Task, is_source
@@ -220,7 +220,7 @@ class LinearEP(ReadsRows):
             _loss=outcomes[0].loss,
             _intercept=intercept,
             _totals=totals,
-            plan_=plan.of_each(len(outcomes)),
+            plan_=of_each(plan, len(outcomes)),
             n_iter_=max(len(trace.changes) for trace in traces),
             trace_=traces[0] if len(traces) == 1 else traces,
             status_=next((o.status for o in outcomes if not o.status.is_success), outcomes[0].status),

@@ -39,16 +39,10 @@ class Plan:
     def __str__(self) -> str:
         words = {
             "full": "full covariance",
-            "sparse": "sparse precision, all correlations exact",
-            "diagonal": "product of Gaussians, deviations conditional on the other coefficients",
+            "sparse": "sparse precision matrix, which keeps all correlations",
+            "diagonal": "diagonal covariance, standard deviations conditional on the other coefficients",
         }
         return f"{words[self.covariance]}: {self.reason}"
-
-    def of_each(self, posteriors: int) -> Plan:
-        """Say so where every class has a posterior of its own."""
-        if posteriors == 1:
-            return self
-        return replace(self, reason=f"{self.reason}; one posterior for each of {posteriors} classes against the rest")
 
 
 class PlannedRows(Protocol):
@@ -138,6 +132,13 @@ def plan_joint(rows: int, columns: int, predictors: int, covariance: str, stream
     if covariance != "auto" or not fits or work > _BEARABLE:
         return None
     return Plan("full", f"{size} together" if stream else f"{rows} rows, {size} together, about {work:.1g} operations")
+
+
+def of_each(plan: Plan, posteriors: int) -> Plan:
+    """Say so where every class has a posterior of its own."""
+    if posteriors == 1:
+        return plan
+    return replace(plan, reason=f"{plan.reason}; one posterior for each of {posteriors} classes against the rest")
 
 
 def full_work(rows: int, columns: int) -> float:

@@ -14,7 +14,7 @@ from cavity.ep.result import Ledger, Refusal, Trace
 from cavity.estimators._base import LinearEP
 from cavity.estimators._design import Data, Totals, forgetting, with_intercept
 from cavity.estimators._parameters import Parameters
-from cavity.estimators._plan import Plan, plan_stream
+from cavity.estimators._plan import Plan, of_each, plan_stream
 from cavity.estimators._runs import Taken, take_rows
 from cavity.estimators._streams import GROWTH, ProductStreams, RowPath, opens, take_into
 from cavity.estimators._threads import threads_for
@@ -79,7 +79,7 @@ class StreamingEP(LinearEP):
             count = 1 if joint else len(data.targets)
             nothing = kind.nothing(columns * getattr(loss, "predictors", 1))
             self._revise(_knowledge=(nothing,) * count, _totals=totals, _loss=loss)
-            self._revise(_intercept=p.intercept, plan_=plan.of_each(count), n_iter_=1, _rows_at_revision=0.0)
+            self._revise(_intercept=p.intercept, plan_=of_each(plan, count), n_iter_=1, _rows_at_revision=0.0)
             self._priors = (self._stream_prior(p)[0],) * count
             return
         plan = plan_stream(columns, p.covariance, self.plan_)
