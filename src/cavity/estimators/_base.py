@@ -22,7 +22,7 @@ from cavity.estimators._design import Data, Totals
 from cavity.estimators._joint import repeated, repeated_groups
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan, of_each, plan_fit
-from cavity.estimators._posteriors import OF_STREAMS, TRANSIENT, moments_of
+from cavity.estimators._posteriors import TRANSIENT, moments_of
 from cavity.estimators._reading import ReadsRows
 from cavity.estimators._sources import Coding, InMemory, Prepared, Source, Summary, Task, is_source
 from cavity.estimators._threads import threads_for
@@ -210,8 +210,7 @@ class LinearEP(ReadsRows):
 
     def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], totals: Totals) -> None:
         """Keep what a fit found in rows of which these are the sums."""
-        for name in OF_STREAMS:
-            self.__dict__.pop(name, None)
+        self.__dict__.pop("_rows_at_revision", None)  # of a stream
         traces = tuple(o.trace for o in outcomes)
         self._revise(
             _knowledge=tuple(o.sites for o in outcomes),

@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from cavity.estimators._parameters import Parameters
-from cavity.estimators._posteriors import OF_STREAMS
 from cavity.estimators._reports import Reports
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 
@@ -40,8 +39,7 @@ class Mergeable(Reports):
         """
         self._check_mergeable(other)
         result = copy.copy(self)
-        for name in OF_STREAMS:
-            result.__dict__.pop(name, None)
+        result.__dict__.pop("_rows_at_revision", None)
         result._absorb(self, other)
         try:
             result.posterior_  # noqa: B018

@@ -20,7 +20,7 @@ from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses.joint import Normal, Softmax
 
 # Attributes of a fitted model that have types of our own, and these types.
-PACKED = ("_knowledge", "_priors", "_totals", "plan_", "status_", "trace_", "_refused")
+PACKED = ("_knowledge", "_priors", "_totals", "plan_", "status_", "trace_")
 _KNOWLEDGE = {"full": DenseKnowledge, "sparse": SparseKnowledge, "diagonal": DiagonalKnowledge}
 _RECORDS: dict[str, Any] = {
     kind.__name__: kind for kind in (*_KNOWLEDGE.values(), FactorialGaussian, Plan, Totals, Trace)

@@ -26,8 +26,6 @@ FloatArray = NDArray[np.float64]
 
 # What is derived from the rest and can be rebuilt.
 TRANSIENT = ("_posteriors", "_marginals", "_streams", "_path")
-# What only streams keep.
-OF_STREAMS = ("_refused", "_updates", "_rows_at_revision")
 
 
 class Posteriors(BaseEstimator):  # type: ignore[misc]

@@ -144,13 +144,16 @@ class StreamingEP(LinearEP):
                 break
 
     def _note_refusals(self, refused: Counter[Refusal], updates: int) -> None:
-        self._refused: Counter[Refusal] = self.__dict__.get("_refused", Counter()) + refused
-        self._updates: int = self.__dict__.get("_updates", 0) + updates
+        """Add to the trace of the stream, which has no loops, or begin one."""
         ledger = Ledger()
         for why, times in refused.items():
             ledger.refuse(-1, why, times)
         self.status_ = ledger.status(single_pass=True, converged=False)
-        self.trace_ = Trace(self._updates, (), (), Counter({(-1, w): c for w, c in self._refused.items()}), Counter())
+        before = self.__dict__.get("trace_")
+        if not isinstance(before, Trace) or before.changes:  # nothing yet, or the trace of a fit
+            before = Trace(0, (), (), Counter(), Counter())
+        counts = before.refusals + Counter({(-1, why): times for why, times in refused.items()})
+        self.trace_ = Trace(before.updates + updates, (), (), counts, Counter())
 
 
 def _without_sparse(plan: Plan, known: Any, prior: FactorialGaussian, posterior: Gaussian) -> Knowledge:

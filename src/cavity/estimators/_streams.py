@@ -166,8 +166,8 @@ class RowPath:
             if refused is not None or not np.isfinite(posterior.mean.sum() + posterior.log_mass):
                 return False
             state.update(_knowledge=(known,), _posteriors=(posterior,), _totals=totals)
-        trace, updates = state["trace_"], state["_updates"] + 1
-        state.update(_updates=updates, trace_=Trace(updates, (), (), trace.refusals, trace.dampings))
+        trace = state["trace_"]
+        state["trace_"] = Trace(trace.updates + 1, (), (), trace.refusals, trace.dampings)
         return True
 
     def _target(self, model: Any, y: Any) -> float | None:
