@@ -120,7 +120,7 @@ class LinearEP(ReadsRows):
         checkpoint : path, optional
             File that keeps the state of the fit after a loop. If it exists, the fit continues from it, and ends with
             the same numbers as one that was never interrupted; one of other data, parameters or another version is a
-            ValueError. A product of Gaussians keeps none.
+            ValueError. A fit with a diagonal covariance keeps none.
         every : float, default=60.0
             Least number of seconds between two writes of the checkpoint.
 

@@ -139,7 +139,7 @@ class LabelledRows(StreamingEP):
 
     def _refuse_offset(self, offset: Any) -> None:
         if offset is not None and self.classes_.size > 2:
-            raise ValueError(f"offset is for two classes, whose log odds it is part of; there are {self.classes_.size}")
+            raise ValueError(f"offset is for two classes only, got {self.classes_.size}")
 
     def _joint(self, rows: int, columns: int, covariance: str, stream: bool) -> tuple[Any, Plan] | None:
         """Softmax over more than two classes, where that is not too wide."""

@@ -125,7 +125,7 @@ def predicted_targets(model: Any, table: Any) -> tuple[Any, Any, Any]:
     targets, predictions, weights = [], [], []
     for block in blocks_of(model, table):
         if block.target is None:
-            raise ValueError("a table needs target= to be scored")
+            raise ValueError("a table needs a target to be scored: Table(..., target=...)")
         targets.append(block.target)
         predictions.append(model.predict(block.rows, offset=block.offset))
         weights.append(block.weight)

@@ -138,7 +138,7 @@ def run_products(
 ) -> list[Result]:
     """Fit every linear predictor as a product of Gaussians, by `cavity.fit`."""
     if data.offset is not None:
-        raise ValueError("a product of Gaussians takes no offset: take fewer columns, or covariance='full' or 'sparse'")
+        raise ValueError("a diagonal covariance takes no offset: use fewer columns, or covariance='full' or 'sparse'")
     X = with_intercept(data.X) if p.intercept else data.X
     return [
         _run_product(LinearBatches.unchecked(loss, X, t, BATCH_SIZE, data.weights), prior, p, adaptation, seed)

@@ -82,7 +82,7 @@ class LinearSpread(NormalisedTargets):
         if plan is None:
             raise ValueError(
                 f"{own or 2} predictors of {columns} columns are too wide, or covariance={covariance!r} does not allow "
-                "them: take fewer columns and covariance='auto'"
+                "them: use fewer columns and covariance='auto'"
             )
         return self._make_loss() if own else Normal(), plan
 

@@ -42,7 +42,7 @@ class StreamingEP(LinearEP):
         with nullcontext() if factorised else threads_for((X.shape[0], columns)):
             if factorised:
                 if offset is not None:
-                    raise ValueError("a product of Gaussians takes no offset: take fewer columns, or covariance='full'")
+                    raise ValueError("a diagonal covariance takes no offset: use fewer columns, or covariance='full'")
                 streams = self.__dict__.get("_streams") or ProductStreams(self._loss, self.posterior_, self._priors)
                 self._revise(_streams=streams)
                 self._note_refusals(*streams.take(with_intercept(X) if p.intercept else X, data))

@@ -73,7 +73,9 @@ class ProductStreams:
         options = fitting.make_options(1, max_iter=1, sites="none")
         reason = linear.why_not(loss, ExactProjection(), options)
         if reason:
-            raise ValueError(f"partial_fit of a product of Gaussians needs a compiled form: {reason}; fit needs none")
+            raise ValueError(
+                f"partial_fit with a diagonal covariance needs a compiled form of the loss: {reason}; fit does not"
+            )
         self._priors, self._codes = tuple(priors), linear.REFUSALS
         self._saved: list[tuple[Any, Any]] = []
         pairs = zip(posteriors, priors, strict=True)
