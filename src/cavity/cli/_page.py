@@ -195,6 +195,3 @@ def course_part(traces: Sequence[Any], tol: float) -> str:
         f'<svg class="trace" viewBox="0 0 600 250" role="img" aria-label="change per loop">'
         f"{marks}{lines}{loops}</svg>\n"
     )
-
-
-__all__ = ["Entry", "coefficients_part", "components_part", "course_part", "page"]

@@ -144,6 +144,3 @@ def _time(seconds: float) -> str:
     if seconds < 120.0:
         return f"{seconds:.0f} s"
     return f"{seconds / 60.0:.0f} min" if seconds < 7200.0 else f"{seconds / 3600.0:.1f} h"
-
-
-__all__ = ["BAD_INPUT", "INTERRUPTED", "TROUBLE", "FitProgress", "out", "progress_console", "reported", "say"]

@@ -275,6 +275,3 @@ def _described(value: Any) -> str:
     if not isinstance(value, np.ndarray):
         return repr(value)
     return f"array {value.shape} {hashlib.blake2b(value.tobytes(), digest_size=8).hexdigest()}"
-
-
-__all__ = ["ConditionalDeviationsWarning", "LinearEP"]

@@ -157,6 +157,3 @@ def _write_array(member: Any, value: Any) -> None:
     np.lib.format.write_array_header_1_0(member, header)
     for chunk in value.chunks():
         member.write(np.ascontiguousarray(chunk).data.cast("B") if chunk.size else b"")
-
-
-__all__ = ["Checkpoint"]

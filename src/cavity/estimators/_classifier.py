@@ -305,6 +305,3 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
     @property
     def _groups(self) -> list[str] | None:
         return None if len(self.posterior_) == 1 else [str(c) for c in self.classes_]
-
-
-__all__ = ["EPClassifier"]

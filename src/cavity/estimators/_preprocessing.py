@@ -146,6 +146,3 @@ def with_levels(numbers: FloatArray, columns: NDArray[np.int64], width: int) -> 
     found = sparse.csr_array((data.ravel(), indices.ravel(), starts), shape=(n, width))
     found.eliminate_zeros()
     return found
-
-
-__all__ = ["EncodedRows", "Preprocessing", "encode_rows", "with_levels"]

@@ -81,6 +81,3 @@ def loop_report(
     finally:
         if written:
             sys.stderr.write("\n")
-
-
-__all__ = ["Progress", "Verbose", "loop_report"]

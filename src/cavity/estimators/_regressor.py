@@ -339,6 +339,3 @@ def _levels(quantile: Any) -> FloatArray:
     ):
         raise ValueError(f"quantile must be one or several numbers in (0, 1), got {shown(quantile)}")
     return levels
-
-
-__all__ = ["EPRegressor"]

@@ -187,6 +187,3 @@ def _revised_loss(factors: LinearBatches, posterior: FactorialGaussian, adaptati
     sites.mean[:], sites.variance[:] = X @ posterior.mean, squared(X) @ posterior.variance
     weights = np.ones(n) if factors.weights is None else factors.weights
     return adaptation.loss(factors.loss, factors.targets, weights, sites)
-
-
-__all__ = ["BATCH_SIZE", "Keeping", "Taken", "course_of", "run_blocks", "run_products", "take_rows", "work_for"]

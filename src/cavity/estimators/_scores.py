@@ -63,6 +63,3 @@ def _positive(predicted: Any) -> FloatArray:
     """Means that are numbers above zero."""
     limits = np.finfo(np.float64)
     return np.clip(predicted, limits.tiny, np.sqrt(limits.max))
-
-
-__all__ = ["log_densities", "score_of"]

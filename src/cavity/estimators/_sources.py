@@ -181,6 +181,3 @@ class InMemory:
 
     def close(self) -> None:
         """Nothing to give back."""
-
-
-__all__ = ["Coding", "InMemory", "Moments", "Prepared", "Source", "Summary", "Task", "is_source", "signs_of"]

@@ -163,6 +163,3 @@ def _without_sparse(plan: Plan, known: Any, prior: FactorialGaussian, posterior:
         return DenseKnowledge(upper + np.triu(upper, 1).T, known.shift, known.log_scale)
     marginal = FactorialGaussian.from_moments(posterior.mean, posterior.variance, posterior.log_mass)
     return DiagonalKnowledge(marginal / prior)
-
-
-__all__ = ["StreamingEP"]

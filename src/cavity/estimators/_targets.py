@@ -226,6 +226,3 @@ def _residual_scale(scale: float, known: DenseKnowledge, posterior: Gaussian, to
     squares = totals.squares - 2.0 * unit * float(m @ known.shift) + unit * float(m @ known.information @ m)
     used = float(np.sum(known.information * posterior.covariance))
     return float(np.sqrt(max(squares, 1e-12 * totals.squares) / max(totals.rows - used, 0.5)))
-
-
-__all__ = ["NormalisedTargets"]
