@@ -39,7 +39,7 @@ class Plan:
     def __str__(self) -> str:
         words = {
             "full": "full covariance",
-            "sparse": "sparse precision matrix, which keeps all correlations",
+            "sparse": "sparse precision matrix, all correlations exact",
             "diagonal": "diagonal covariance, standard deviations conditional on the other coefficients",
         }
         return f"{words[self.covariance]}: {self.reason}"

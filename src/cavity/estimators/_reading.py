@@ -12,9 +12,9 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import _check_y, check_is_fitted, validate_data
 
 from cavity.estimators._categories import encode, levels_of
-from cavity.estimators._merging import Mergeable
 from cavity.estimators._parameters import LARGEST_NUMBER
 from cavity.estimators._preprocessing import EncodedRows, Preprocessing
+from cavity.estimators._reports import Reports
 from cavity.estimators._sources import is_source
 from cavity.factors import canonical
 
@@ -22,7 +22,7 @@ from cavity.factors import canonical
 _KINDS = (np.float64, np.float32)
 
 
-class ReadsRows(Mergeable):
+class ReadsRows(Reports):
     """Checks rows once, before anything is computed from them."""
 
     # What a table's columns went through, in plain form; models fitted to arrays have none.

@@ -14,11 +14,10 @@ from cavity.ep.adaptation import LEAST_NOISE
 from cavity.ep.knowledge import DenseKnowledge, Gaussian, Knowledge
 from cavity.ep.result import Result
 from cavity.estimators._design import Data, Totals, coarse
-from cavity.estimators._merging import pooled_prior
 from cavity.estimators._parameters import LARGEST_TARGET, Parameters
 from cavity.estimators._plan import Plan
 from cavity.estimators._sources import Coding, Prepared, Summary
-from cavity.estimators._streaming import StreamingEP
+from cavity.estimators._streaming import StreamingEP, pooled_prior
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 from cavity.losses.joint import Normal
