@@ -12,7 +12,6 @@ from sklearn.utils import check_random_state
 
 from cavity._checks import whole_number
 from cavity.estimators._design import checked_offset
-from cavity.estimators._labels import codes_of
 from cavity.estimators._posteriors import draws_of
 from cavity.losses.joint import Normal
 from cavity.noise import log_normalizer, predictive_quantile
@@ -49,7 +48,7 @@ def _labels(model: Any, X: Any, y: Any, drawing: tuple[int, int, Any], offset: A
     new = np.minimum(np.sum(np.cumsum(probabilities, axis=2) < chosen, axis=2), model.classes_.size - 1)
     if y is None:
         return new, None, None
-    codes = np.asarray(codes_of(np.asarray(y), model.classes_, probabilities.shape[1]), dtype=np.intp)
+    codes = np.asarray(model._codes(np.asarray(y), probabilities.shape[1]), dtype=np.intp)
     with np.errstate(divide="ignore"):
         return new, np.log(probabilities[:, np.arange(codes.size), codes]), codes
 

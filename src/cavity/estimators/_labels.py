@@ -125,7 +125,7 @@ class LabelledRows(StreamingEP):
         if reset or not self._is_plain(X):
             X, y = self._check_X(X, y=y, reset=reset)
         if stream:
-            codes = codes_of(y, self.classes_, X.shape[0])
+            codes = self._codes(y, X.shape[0])
         else:
             self.classes_, codes = classes_and_codes(y)
             check_count(self.classes_)
@@ -136,6 +136,10 @@ class LabelledRows(StreamingEP):
         X, labels, weights = rows_of_weight(X, labels, sample_weight, by_class)
         codes, known = (labels, None) if known is None else (labels[0], labels[1])
         return Data(X, signs_of(codes, self.classes_.size), weights, known), Totals.of(X, weights)
+
+    def _codes(self, y: Any, rows: int) -> Any:
+        """Which of the classes every row has."""
+        return codes_of(y, self.classes_, rows)
 
     def _refuse_offset(self, offset: Any) -> None:
         if offset is not None and self.classes_.size > 2:

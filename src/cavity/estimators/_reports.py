@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from cavity._checks import number_between
+from cavity.estimators._arviz import inference_data
 from cavity.estimators._categories import names_of
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._posteriors import Posteriors, moments_of, units_of
@@ -108,7 +109,7 @@ class Reports(Posteriors):
             ``observed_data``. Labels are numbers of classes, in the order of ``classes_``.
         """
         self._known()
-        return import_module("cavity.estimators._arviz").inference_data(self, X, y, n, random_state, offset)
+        return inference_data(self, X, y, n, random_state, offset)
 
     def plot_coefficients(self, ax: Any = None, top: int = 20, level: float = 0.95) -> Any:
         """Plot the coefficients that are largest against their standard deviation, with intervals.
