@@ -87,7 +87,7 @@ def forgetting(forget: Any, halflife: Any, sample_weight: ArrayLike | None, X: A
     if halflife is None:
         return share, sample_weight
     if share:
-        raise ValueError("give forget or halflife, not both")
+        raise ValueError("forget and halflife exclude each other: give one of them")
     X = X.matrix if isinstance(X, EncodedRows) else X
     rows = np.shape(X)[0]
     rate = np.log(2.0) / positive_number("halflife", halflife)
