@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from cavity import FactorialGaussian
+from cavity import EPClassifier, FactorialGaussian
 from cavity.ep.adaptation import LEAST_NOISE, Adaptive, Group, revised_variance, typical_variance
+from cavity.ep.dense import DensePosterior
+from cavity.ep.knowledge import DenseKnowledge
+from cavity.ep.roles import Fixed
 from cavity.ep.row_sites import RowSites
-from cavity.losses import Logistic, Squared
+from cavity.losses import Hinge, Logistic, Squared
 
 
 def test_a_variance_at_rest_stays():
@@ -18,41 +21,107 @@ def test_a_variance_at_rest_stays():
     s2 = np.full(d, 0.4 * v)
     known = d - np.sum(s2) / v
     m = np.full(d, np.sqrt((v * (known + 0.5) - 0.5 * typical) / d))
-    assert revised_variance(v, m, s2, typical, cautious=False) == pytest.approx(v, rel=1e-12)
+    assert revised_variance(v, m, s2, typical) == pytest.approx(v, rel=1e-12)
 
 
-@pytest.mark.parametrize("cautious", [True, False])
-def test_units_do_not_matter(cautious):
+def test_units_do_not_matter():
     rng = np.random.default_rng(0)
     m, s2 = rng.normal(size=6), rng.uniform(0.1, 0.5, 6)
-    plain = revised_variance(1.0, m, s2, 2.0, cautious)
+    plain = revised_variance(1.0, m, s2, 2.0)
     for factor in (1e-6, 1e6):
-        found = revised_variance(factor**2, factor * m, factor**2 * s2, 2.0 * factor**2, cautious)
+        found = revised_variance(factor**2, factor * m, factor**2 * s2, 2.0 * factor**2)
         assert found == pytest.approx(factor**2 * plain, rel=1e-9)
 
 
 def test_a_step_is_bounded():
     for m in (np.zeros(3), np.full(3, 1e6)):
-        for cautious in (True, False):
-            new = revised_variance(1.0, m, np.full(3, 0.99), 1.0, cautious)
-            assert 0.1 - 1e-12 <= new <= 10.0 + 1e-12
+        new = revised_variance(1.0, m, np.full(3, 0.99), 1.0)
+        assert 0.1 - 1e-12 <= new <= 10.0 + 1e-12
+
+
+def posterior_of(prior: FactorialGaussian, information: np.ndarray, shift: np.ndarray) -> DensePosterior:
+    """A dense posterior of rows that say this."""
+    return DensePosterior(prior, DenseKnowledge(information, shift, 0.0))
 
 
 def test_nothing_free_keeps_the_prior_and_the_loss():
     prior = FactorialGaussian.from_moments(np.zeros(3), 1.0)
-    for adaptation in (Adaptive(), Adaptive(())):
-        assert adaptation.prior(prior, np.ones(3), np.ones(3), 5, 0.0) is prior
+    for adaptation in (Adaptive(), Adaptive(()), Fixed()):
+        posterior = posterior_of(prior, np.eye(3), np.ones(3))
+        adaptation.revise(posterior, 1)
+        assert adaptation.end_loop(posterior, posterior.variance(), 5, 0.0) == 0.0
+        assert posterior.prior is prior
+        assert adaptation.is_done
         loss = Logistic()
         assert adaptation.loss(loss, np.ones(2), np.ones(2), RowSites.start(2)) is loss
 
 
 def test_only_the_free_coefficients_change():
     prior = FactorialGaussian.from_moments([0.5, 0.5, 2.0], [1.0, 1.0, 100.0])
-    adaptation = Adaptive([Group(np.array([0, 1]), typical=1.0)])
-    new = adaptation.prior(prior, np.array([3.0, -3.0, 50.0]), np.full(3, 0.1), 5, 0.0)
-    np.testing.assert_allclose(new.mean, prior.mean)
-    assert new.variance[0] == new.variance[1] > 1.0
-    assert new.variance[2] == pytest.approx(100.0)
+    posterior = posterior_of(prior, 10.0 * np.eye(3), np.array([30.0, -30.0, 500.0]))
+    Adaptive([Group(np.array([0, 1]), typical=1.0)]).revise(posterior, 1)
+    np.testing.assert_allclose(posterior.prior.mean, prior.mean)
+    assert posterior.prior.variance[0] == posterior.prior.variance[1] > 1.0
+    assert posterior.prior.variance[2] == pytest.approx(100.0)
+
+
+def test_revisions_of_a_gaussian_posterior_end_at_the_largest_evidence():
+    """Of rows that say a Gaussian, the evidence is known for every variance; half a typical coefficient is added."""
+    rng = np.random.default_rng(0)
+    X, d, typical = rng.normal(size=(20, 8)), 8, 1.0
+    information, shift = X.T @ X, X.T @ (X @ rng.normal(size=d) + rng.normal(size=20))
+
+    def evidence(v: float) -> float:
+        precision = information + np.eye(d) / v
+        value = 0.5 * shift @ np.linalg.solve(precision, shift) - 0.5 * np.linalg.slogdet(precision)[1]
+        return float(value - 0.5 * d * np.log(v) - 0.25 * (np.log(v) + typical / v))
+
+    posterior = posterior_of(FactorialGaussian.from_moments(np.zeros(d), 100.0), information, shift)
+    adaptation = Adaptive([Group(np.arange(d), typical=typical)])
+    for _ in range(5):
+        adaptation.revise(posterior, 1)
+    found = float(posterior.prior.variance[0])
+    assert evidence(found) == pytest.approx(max(evidence(v) for v in np.geomspace(0.01, 100.0, 500)), abs=1e-3)
+
+
+def test_movements_that_shrink_are_prolonged_to_where_they_end():
+    """The prior variance moves by half of what is left in every loop: the second loop knows the end."""
+    d, end = 4, np.log(8.0)
+    adaptation = Adaptive([Group(np.arange(d))])
+    here, variance = 0.0, np.full(d, 0.1)
+
+    def posterior() -> DensePosterior:
+        return posterior_of(FactorialGaussian.from_moments(np.zeros(d), np.exp(here)), np.eye(d), np.zeros(d))
+
+    assert adaptation.end_loop(posterior(), variance, 0, 1.0) == 0.0
+    stretches = []
+    for loop in (1, 2):
+        here += 0.5 * (end - here)
+        stretches.append(adaptation.end_loop(posterior(), variance, loop, 1.0))
+    assert stretches == pytest.approx([0.0, end - here])
+    assert not adaptation.is_done
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Hinge()], ids=repr)
+def test_the_variance_found_has_about_the_largest_evidence(loss):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 12))
+    y = np.where(X @ rng.normal(size=12) + rng.logistic(size=300) > 0.0, 1.0, -1.0)
+    free = EPClassifier(loss, fit_intercept=False).fit(X, y)
+    fixed = [EPClassifier(loss, fit_intercept=False, prior_variance=v).fit(X, y) for v in np.geomspace(0.05, 50.0, 16)]
+    assert free.log_evidence_ > max(model.log_evidence_ for model in fixed) - 0.3  # 0.25 of the added coefficient
+    same = EPClassifier(loss, fit_intercept=False, prior_variance=free.prior_variance_).fit(X, y)
+    assert free.n_iter_ <= 2 * same.n_iter_
+
+
+def test_separable_classes_stretch_prior_and_posterior_together():
+    """Without it the variance takes more than 30 loops."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(200, 10))
+    model = EPClassifier().fit(X, X @ rng.normal(size=10) > 0.0)
+    assert model.status_.name == "CONVERGED"
+    assert model.n_iter_ <= 20
+    assert model.prior_variance_ > 100.0 * typical_variance(X)
 
 
 def test_the_noise_scale_is_that_of_the_residuals_above_a_floor():

@@ -114,10 +114,12 @@ class Blocks(Evolving):
         first = step.loop == 0
         mean, variance = self.work.mean, self.work.variance() if first else self.after
         self.held_back, farthest = False, np.zeros(self.work.mean.size)
-        for part in self.work.parts(first):
+        parts = self.work.parts(first)
+        for part in parts:
             here = self.work.mean
             self.visit(part, first, ledger)
             farthest = np.maximum(farthest, np.abs(self.work.mean - here))
+            self.adaptation.revise(self.work, len(parts))
         self.after = self.work.variance()
         change = change_between(mean, variance, self.work.mean, self.after)
         pending = float(np.max(farthest / np.sqrt(self.after), initial=0.0))
@@ -126,9 +128,9 @@ class Blocks(Evolving):
         moved = self.look_ahead(step.loop)
         return Change(change, np.inf if moved >= 2.0 * self.options.tol else remaining)
 
-    def scale_sites(self, factor: float) -> None:
-        """Multiply all sites by a factor."""
-        self.sites.scale_by(factor)
+    def scale_sites(self, precisions: float, shifts: float) -> None:
+        """Multiply precisions and shifts of all sites by factors."""
+        self.sites.scale_by(precisions, shifts)
 
     def snapshot(self) -> dict[str, Any]:
         """Give sites, what their damping remembers, the posterior, and what adapts with it."""

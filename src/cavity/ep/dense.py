@@ -58,17 +58,13 @@ class DensePosterior:
         """Put other knowledge in the place of the present one; False, and nothing changed, if that is improper."""
         return self._replace(dtpttr(self.prior.dim, flat, uplo="L")[0], shift)
 
-    def scale(self, factor: float) -> bool:
-        """Multiply all sites by a factor."""
-        return self._replace(factor * self.information, factor * self.shift)
+    def scale(self, precisions: float, shifts: float, prior: FactorialGaussian | None = None) -> bool:
+        """Multiply precisions and shifts of all sites by factors; exchange the prior if one is given."""
+        return self._replace(precisions * self.information, shifts * self.shift, prior)
 
     def set_prior(self, prior: FactorialGaussian) -> bool:
         """Put another prior in the place of the present one; False, and nothing changed, if that is improper."""
-        before, self.prior = self.prior, prior
-        if self._factorise(self.information):
-            return True
-        self.prior = before
-        return False
+        return self._replace(self.information, self.shift, prior)
 
     def variance(self) -> FloatArray:
         """Posterior variances of the coefficients."""
@@ -88,11 +84,12 @@ class DensePosterior:
         self.prior, self.shift = gaussian_of("prior", state), np.array(state["shift"])
         self._factorise(np.asfortranarray(state["information"]))
 
-    def _replace(self, information: FloatArray, shift: FloatArray) -> bool:
-        before, self.shift = self.shift, shift
+    def _replace(self, information: FloatArray, shift: FloatArray, prior: FactorialGaussian | None = None) -> bool:
+        before = self.shift, self.prior
+        self.shift, self.prior = shift, prior or self.prior
         if self._factorise(information):
             return True
-        self.shift = before
+        self.shift, self.prior = before
         return False
 
     def _inverse(self) -> FloatArray:

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.ep.options import Options
-from cavity.ep.pace import Pace, moved_between
+from cavity.ep.pace import Pace, scale_moved
 from cavity.ep.result import Ledger, Refusal, Result, Status
 from cavity.ep.roles import Adaptation, Posterior
-from cavity.ep.snapshots import State, arrays_of, gaussian_of
+from cavity.ep.snapshots import State
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 from cavity.noise import site_factor, with_scale
@@ -27,11 +27,11 @@ class Evolving:
     ) -> None:
         self.loss, self.posterior, self.options, self.adaptation = loss, posterior, options, adaptation
         self.beta, self.pace = options.temperature.beta(0), Pace(options.tol, cautious)
-        self.next_prior, self.next_loss = posterior.prior, loss
+        self.stretch, self.next_loss = 0.0, loss
         self.after: FloatArray = np.empty(0)
 
-    def scale_sites(self, factor: float) -> None:
-        """Multiply all sites by a factor; the posterior has done so."""
+    def scale_sites(self, precisions: float, shifts: float) -> None:
+        """Multiply precisions and shifts of all sites by factors; the posterior has done so."""
         raise NotImplementedError
 
     def center(self) -> float:
@@ -59,10 +59,7 @@ class Evolving:
     def begin_loop(self, loop: int, beta: float, ledger: Ledger) -> None:
         """Multiply the sites by the ratio of temperatures."""
         if beta != self.beta:
-            if self.posterior.scale(beta / self.beta):
-                self.scale_sites(beta / self.beta)
-            else:
-                ledger.refuse(-1, Refusal.RESCALING)
+            self._scale(ledger, beta / self.beta, beta / self.beta)
             self.beta = beta
 
     def prepare(self, loop: int, ledger: Ledger) -> None:
@@ -70,26 +67,36 @@ class Evolving:
         if self.next_loss is not self.loss:
             new: Any = self.next_loss
             factor = site_factor(self.loss, new.scale, self.center())
-            if self.posterior.scale(factor):
-                self.scale_sites(factor)
+            if self._scale(ledger, factor, factor):
                 self.loss = self.next_loss
-        if self.next_prior is not self.prior and not self.posterior.set_prior(self.next_prior):
+        if self.stretch:
+            squared = float(np.exp(self.stretch))
+            prior = self.adaptation.stretched(self.prior, squared)
+            self._scale(ledger, 1.0 / squared, squared**-0.5, prior)
+            self.stretch = 0.0
+
+    def _scale(self, ledger: Ledger, precisions: float, shifts: float, prior: FactorialGaussian | None = None) -> bool:
+        """Multiply precisions and shifts of all sites by factors, and exchange the prior, if that leaves it proper."""
+        done = self.posterior.scale(precisions, shifts, prior)
+        if done:
+            self.scale_sites(precisions, shifts)
+        else:
             ledger.refuse(-1, Refusal.RESCALING)
+        return done
 
     def look_ahead(self, loop: int) -> float:
-        """Ask what prior and loss of the next loop should be; the largest change of their logarithms."""
-        self.next_prior = self.adaptation.prior(self.prior, self.mean, self.after, loop, self.pace.change)
+        """Ask how prior and loss should change before the next loop; the largest change of their logarithms."""
+        self.stretch = self.adaptation.end_loop(self.posterior, self.after, loop, self.pace.change)
         self.next_loss = self.suggested_loss()
-        return moved_between(self.prior, self.next_prior, self.loss, self.next_loss)
+        return scale_moved(self.loss, self.next_loss) if self.adaptation.is_done else np.inf
 
     def snapshot(self) -> dict[str, Any]:
         """Give the posterior and what adapts with it."""
         return {
             **self.posterior.snapshot(),
             **self.adaptation.snapshot(),
-            "numbers": np.array([self.beta, *self.pace.numbers]),
+            "numbers": np.array([self.beta, self.stretch, *self.pace.numbers]),
             "variances": self.after,
-            **arrays_of("next_prior", self.next_prior),
             "loss_scales": np.array([float(getattr(one, "scale", 1.0)) for one in (self.loss, self.next_loss)]),
         }
 
@@ -97,10 +104,8 @@ class Evolving:
         """Return to such a state."""
         self.posterior.restore(state)
         self.adaptation.restore(state)
-        self.beta, *self.pace.numbers = (float(n) for n in state["numbers"])
+        self.beta, self.stretch, *self.pace.numbers = (float(n) for n in state["numbers"])
         self.after = np.array(state["variances"])
-        following_prior = gaussian_of("next_prior", state)
-        self.next_prior = self.prior if following_prior == self.prior else following_prior
         now, following = (float(scale) for scale in state["loss_scales"])
         if now != getattr(self.loss, "scale", 1.0):
             self.loss = with_scale(self.loss, now)

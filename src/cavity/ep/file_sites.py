@@ -149,12 +149,13 @@ class FileSites:
         following: Loss = adaptation.loss_of_terms(loss, self._terms, self._unit)
         return following
 
-    def scale_by(self, factor: float) -> None:
-        """Multiply all sites by a factor, and forget in which direction they went."""
-        for name in ("precision", "shift", "turn_precision", "turn_shift"):
+    def scale_by(self, precisions: float, shifts: float) -> None:
+        """Multiply precisions and shifts by factors, and forget in which direction they went."""
+        factors = {"precision": precisions, "shift": shifts, "turn_precision": 0.0, "turn_shift": 0.0}
+        for name, factor in factors.items():
             column, i = self.columns[name], 0
             for values in column.chunks():
-                column.write(i, values * factor if not name.startswith("turn") else np.zeros_like(values))
+                column.write(i, values * factor)
                 i += len(values)
 
     def arrays(self) -> dict[str, Any]:

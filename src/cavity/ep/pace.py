@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.gaussians.factorial import FactorialGaussian
-
 FloatArray = NDArray[np.float64]
 
 # Largest rate at which changes are believed to fall from loop to loop.
@@ -25,14 +23,9 @@ def change_between(mean: FloatArray, variance: FloatArray, new_mean: FloatArray,
     return float(max(shift, stretch))
 
 
-def moved_between(prior: FactorialGaussian, next_prior: FactorialGaussian, loss: Any, next_loss: Any) -> float:
-    """Largest change of the logarithm of a prior variance, or of the square of the noise scale."""
-    moved = 0.0
-    if next_prior is not prior:
-        moved = float(np.max(np.abs(np.log(next_prior.precision / prior.precision))))
-    if next_loss is not loss:
-        moved = max(moved, 2.0 * abs(float(np.log(next_loss.scale / loss.scale))))
-    return moved
+def scale_moved(loss: Any, next_loss: Any) -> float:
+    """Change of the logarithm of the squared noise scale."""
+    return 0.0 if next_loss is loss else 2.0 * abs(float(np.log(next_loss.scale / loss.scale)))
 
 
 class Pace:

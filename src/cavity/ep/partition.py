@@ -52,8 +52,8 @@ class Message(NamedTuple):
         What all rows say, apart from the prior.
     beta, power, ceiling
         Inverse temperature, power of Power EP, and largest step of any row.
-    factor
-        By which all sites are multiplied first, since the noise scale has changed.
+    factors
+        By which precisions and shifts of all sites are multiplied first, since noise scale or prior have changed.
     first
         Whether no row was visited before.
     predictor
@@ -71,7 +71,7 @@ class Message(NamedTuple):
     beta: float = 1.0
     power: float = 1.0
     ceiling: float = 1.0
-    factor: float = 1.0
+    factors: tuple[float, float] = (1.0, 1.0)
     first: bool = False
     predictor: int = 0
     scale: bool = False
@@ -93,15 +93,15 @@ class PartSites:
     information: FloatArray
     total_shift: FloatArray
 
-    def towards(self, before: PartSites | None, share: float, factor: float) -> PartSites:
-        """Go only a share of the way from the sites before, or from none; then multiply all by a factor."""
-        if share == 1.0 and factor == 1.0:
+    def towards(self, before: PartSites | None, share: float, factors: tuple[float, float]) -> PartSites:
+        """Go only a share of the way from the sites before, or from none; then multiply precisions and shifts."""
+        if share == 1.0 and factors == (1.0, 1.0):
             return self
         changed: dict[str, Any] = {}
-        for name in ("precision", "shift", "information", "total_shift"):
+        for name, factor in zip(("precision", "shift", "information", "total_shift"), factors * 2, strict=True):
             old = 0.0 if before is None else (1.0 - share) * getattr(before, name)
             changed[name] = factor * (share * getattr(self, name) + old)
-        if factor != 1.0:  # directions under another noise scale cannot be compared
+        if factors != (1.0, 1.0):  # directions before cannot be compared with those after
             changed |= {name: np.zeros_like(getattr(self, name)) for name in ("turn_precision", "turn_shift")}
         return replace(self, **changed)
 
@@ -241,7 +241,7 @@ class _Own:
     def begin(self, sites: PartSites | None, share: float, before: PartSites | None) -> tuple[FloatArray, FloatArray]:
         """Write sites into the working arrays, or derive them where they were lost; their sums."""
         if sites is not None:
-            sites = sites.towards(before, share, self.message.factor)
+            sites = sites.towards(before, share, self.message.factors)
             for name in _STORED:
                 getattr(self.sites, name)[:] = getattr(sites, name)
             return sites.information, sites.total_shift

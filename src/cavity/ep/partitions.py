@@ -149,7 +149,7 @@ class Partitioned(Evolving):
         posterior = _posterior_of(prior, partitions.analysis)
         super().__init__(loss, posterior, options, adaptation, cautious=partitions.count > 1)
         self.partitions, self.predictor, self.targets = partitions, predictor, targets
-        self.finds_scale, self.factor, self.terms = adaptation.scale, 1.0, np.empty(0)
+        self.finds_scale, self.factors, self.terms = adaptation.scale, (1.0, 1.0), np.empty(0)
 
     def sweep(self, step: Step, ledger: Ledger) -> Change:
         """Let all partitions visit their rows once."""
@@ -162,8 +162,9 @@ class Partitioned(Evolving):
             sums = self.partitions.sweep(self._message(first), chosen)
             whole &= self._take(sums, chosen, first, ledger)
             total = sums if total is None else total.plus(sums)
+            self.adaptation.revise(posterior, len(waves))
         assert total is not None
-        self.factor = 1.0
+        self.factors = 1.0, 1.0
         self._note(total, ledger)
         self.after = posterior.variance()
         change = change_between(mean, variance, posterior.mean, self.after)
@@ -179,9 +180,9 @@ class Partitioned(Evolving):
         moved = self.look_ahead(step.loop)
         return Change(change, np.inf if moved >= 2.0 * self.options.tol else remaining)
 
-    def scale_sites(self, factor: float) -> None:
-        """Multiply all sites by a factor, at the next message."""
-        self.factor *= factor
+    def scale_sites(self, precisions: float, shifts: float) -> None:
+        """Multiply precisions and shifts of all sites by factors, at the next message."""
+        self.factors = precisions * self.factors[0], shifts * self.factors[1]
 
     def center(self) -> float:
         """Give the weighted mean of the targets."""
@@ -198,7 +199,7 @@ class Partitioned(Evolving):
     def restore(self, state: State) -> None:
         """Return to such a state; sites follow from the posterior."""
         super().restore(state)
-        self.factor = 1.0
+        self.factors = 1.0, 1.0
         self.partitions.forget()
 
     def _message(self, first: bool) -> Message:
@@ -210,7 +211,7 @@ class Partitioned(Evolving):
             self.beta,
             self.options.power,
             self.pace.ceiling,
-            self.factor,
+            self.factors,
             first,
             self.predictor,
             self.finds_scale,

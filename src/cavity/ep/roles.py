@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,11 @@ class Posterior(Protocol):
     def knowledge(self, log_scale: float) -> Knowledge:
         """Give what the rows say, apart from the prior, with this scale of the sites."""
 
-    def scale(self, factor: float) -> bool:
-        """Multiply all sites by a factor; False, and nothing changed, if the posterior would be improper."""
+    def scale(self, precisions: float, shifts: float, prior: FactorialGaussian | None = None) -> bool:
+        """Multiply precisions and shifts of all sites by factors, and exchange the prior if one is given.
+
+        False, and nothing changed, if the posterior would be improper.
+        """
 
     def set_prior(self, prior: FactorialGaussian) -> bool:
         """Exchange the prior; False, and nothing changed, if the posterior would be improper."""
@@ -78,8 +81,8 @@ class Sites(Protocol):
     def next_loss(self, adaptation: Any, loss: Loss, targets: FloatArray, weights: FloatArray) -> Loss:
         """Ask what the loss of the next loop should be, by the predictors of the loop that ended."""
 
-    def scale_by(self, factor: float) -> None:
-        """Multiply all sites by a factor, and forget in which direction they went."""
+    def scale_by(self, precisions: float, shifts: float) -> None:
+        """Multiply precisions and shifts of all sites by factors, and forget in which direction they went."""
 
     def arrays(self) -> dict[str, Any]:
         """Give what all rows have as part of a snapshot."""
@@ -91,10 +94,21 @@ class Sites(Protocol):
 class Adaptation(Protocol):
     """What is revised after every loop, beside the sites."""
 
-    def prior(
-        self, prior: FactorialGaussian, mean: FloatArray, variance: FloatArray, loop: int, change: float
-    ) -> FactorialGaussian:
-        """Prior for the next loop, given posterior means and variances of the coefficients and the loop's change."""
+    @property
+    def is_done(self) -> bool:
+        """Whether the prior will not change any more."""
+
+    def revise(self, posterior: Posterior, parts: int) -> None:
+        """Revise the prior after one of so many parts of a loop."""
+
+    def end_loop(self, posterior: Posterior, variance: FloatArray, loop: int, change: float) -> float:
+        """Give the logarithm by which prior and posterior variances are to be stretched before the next loop.
+
+        ``variance`` are posterior variances of the coefficients, ``change`` is that of the posterior in this loop.
+        """
+
+    def stretched(self, prior: FactorialGaussian, factor: float) -> FactorialGaussian:
+        """Prior whose variances, those that are to be found, are multiplied by a factor."""
 
     def loss(self, loss: Loss, targets: FloatArray, weights: FloatArray, sites: RowSites) -> Loss:
         """Loss for the next loop; only its field ``scale`` may differ."""
@@ -113,9 +127,16 @@ class Adaptation(Protocol):
 class Fixed:
     """Nothing is revised."""
 
-    def prior(
-        self, prior: FactorialGaussian, mean: FloatArray, variance: FloatArray, loop: int, change: float
-    ) -> FactorialGaussian:
+    is_done: ClassVar[bool] = True
+
+    def revise(self, posterior: Posterior, parts: int) -> None:
+        """Keep the prior."""
+
+    def end_loop(self, posterior: Posterior, variance: FloatArray, loop: int, change: float) -> float:
+        """Keep the prior."""
+        return 0.0
+
+    def stretched(self, prior: FactorialGaussian, factor: float) -> FactorialGaussian:
         """Keep the prior."""
         return prior
 

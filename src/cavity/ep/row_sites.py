@@ -107,10 +107,10 @@ class RowSites:
         # most 21; with 0.5 and 1.15 median 12, at most 28.
         self.step[:] = np.clip(self.step * np.where(turned, 0.7, 1.3), 0.02, self.ceiling)
 
-    def scale_by(self, factor: float) -> None:
-        """Multiply all sites by a factor, and forget in which direction they went."""
-        self.precision[:] *= factor
-        self.shift[:] *= factor
+    def scale_by(self, precisions: float, shifts: float) -> None:
+        """Multiply precisions and shifts by factors, and forget in which direction they went."""
+        self.precision[:] *= precisions
+        self.shift[:] *= shifts
         self.turn_precision[:] = self.turn_shift[:] = 0.0
 
 

@@ -116,9 +116,9 @@ class SparseWork:
         """Multiply by the posterior covariance."""
         return self.factor.solve(right)
 
-    def scale(self, factor: float) -> bool:
-        """Multiply all sites by a factor."""
-        return self._factorise(self.sums.times(factor), factor * self.shift, self.prior)
+    def scale(self, precisions: float, shifts: float, prior: FactorialGaussian | None = None) -> bool:
+        """Multiply precisions and shifts of all sites by factors; exchange the prior if one is given."""
+        return self._factorise(self.sums.times(precisions), shifts * self.shift, prior or self.prior)
 
     def set_prior(self, prior: FactorialGaussian) -> bool:
         """Put another prior in the place of the present one."""

@@ -110,7 +110,7 @@ class Parameters:
         Levels of a category are expected to differ by about one ``unit``: one of log odds, or a standard deviation.
         """
         expected = {name: unit**2 if name in self.categories else typical for name in self.named}
-        accuracy = 0.2 if len(self.named) == 1 else 0.02  # variances of groups are read and compared
+        accuracy = np.inf if len(self.named) == 1 else 0.02  # variances of groups are read and compared
         return tuple(Group(columns, expected[name], accuracy) for name, columns in self.named.items())
 
 

@@ -169,7 +169,7 @@ def _run_product(
         if k + 1 == fits:
             break
         q, groups = result.posterior, adaptation.groups
-        found = revised_variances(prior, q.mean, q.variance, groups, cautious=k < 1)
+        found = revised_variances(prior, q.mean, q.variance, groups)
         revised = with_variances(prior, groups, found) if groups else prior
         loss = _revised_loss(factors, result.posterior, adaptation)
         scales = [float(getattr(one, "scale", 1.0)) for one in (loss, factors.loss)]

@@ -135,8 +135,7 @@ class StreamingEP(LinearEP):
         for _ in range(10 if groups else 0):
             pairs = zip(self._priors, self._whole_posteriors(), strict=True)
             found = tuple(
-                with_variances(prior, groups, revised_variances(q, r.mean, r.variance, groups, cautious=False))
-                for q, r in pairs
+                with_variances(prior, groups, revised_variances(q, r.mean, r.variance, groups)) for q, r in pairs
             )
             steps = [
                 variances_of(a, groups) / variances_of(b, groups) for a, b in zip(found, self._priors, strict=True)
