@@ -2,8 +2,8 @@
 A stream that drifts
 ====================
 
-Rows arrive in mini-batches, and the coefficients behind them turn slowly. Every mini-batch is predicted first and
-learned from afterwards.
+Rows arrive in mini-batches, and the true coefficients change slowly over time. Each model first predicts a mini-batch
+and then learns from it.
 """
 
 import matplotlib.pyplot as plt
@@ -27,10 +27,10 @@ def mini_batch(step):
 
 
 # %%
-# ``halflife=`` says after how many rows an observation counts half; without it all rows count the same for ever.
+# ``halflife=`` is the number of rows after which a row counts half. Without it, all rows have the same weight.
 models = {
-    "all rows count the same": (cavity.EPClassifier(prior_variance=4.0), {}),
-    "halflife=1400": (cavity.EPClassifier(prior_variance=4.0), {"halflife": 1400}),
+    "EPClassifier, no half-life": (cavity.EPClassifier(prior_variance=4.0), {}),
+    "EPClassifier, halflife=1400": (cavity.EPClassifier(prior_variance=4.0), {"halflife": 1400}),
     "SGDClassifier": (SGDClassifier(loss="log_loss", random_state=0), {}),
 }
 losses = {name: [] for name in models}
@@ -42,14 +42,14 @@ for step in range(STEPS):
         model.partial_fit(X, y, classes=[0, 1], **options)
 second_half = {name: float(np.mean(values[STEPS // 2 :])) for name, values in losses.items()}
 for name, loss in second_half.items():
-    print(f"{name:24} mean log loss in the second half {loss:.3f}")
+    print(f"{name:27} mean log loss in the second half {loss:.3f}")
 figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
 for name, values in losses.items():
     axes.plot(np.convolve(values, np.full(20, 0.05), mode="valid"), label=name)
-axes.set(xlabel="mini-batch of 100 rows", ylabel="log loss before learning, mean of 20", ylim=(0.2, 1.2))
+axes.set(xlabel="mini-batch (100 rows each)", ylabel="log loss, moving average of 20 batches", ylim=(0.2, 1.2))
 axes.legend()
 plt.show()
 
 # %%
-# **Conclusion.** A posterior that never forgets becomes sure of coefficients that are no longer true. With a half-
-# life it follows the drift, and stays below stochastic gradient descent without a learning rate to tune.
+# **Conclusion.** Without a half-life, the model relies on old rows, and its predictions get worse. With a half-life it
+# follows the drift, and its loss stays below that of stochastic gradient descent, without a learning rate to tune.

@@ -1,9 +1,9 @@
 """
-Counts over different exposures
+Counts with different exposures
 ===============================
 
-Claims of insurance policies that ran for different times. The logarithm of the time is a known part of the linear
-predictor (``offset=``), and two kinds of counts are compared: Poisson, and negative binomial, which varies more.
+Insurance policies have different durations, so their numbers of claims are not directly comparable. The logarithm of
+the duration enters the model as ``offset=``. Two noise models are compared: Poisson and negative binomial.
 """
 
 import matplotlib.pyplot as plt
@@ -11,22 +11,22 @@ import numpy as np
 
 import cavity
 
-SPREAD = 0.8  # standard deviation of a policy's own rate, as a share of its mean
-TRUTH = {"ten years older": -0.25, "in a town": 0.5}
+SPREAD = 0.8  # standard deviation of the rate of a policy, relative to its mean
+TRUTH = {"age + 10 years": -0.25, "in a town": 0.5}
 rng = np.random.default_rng(0)
 
 
 def policies(n):
-    """Age in decades from 45, and whether in a town; policies in towns ran for a shorter time."""
+    """Draw age in decades from 45, and whether in a town; policies in towns have shorter durations."""
     age, town = rng.uniform(-2.5, 2.5, n), rng.random(n) < 0.5
     exposure = np.where(town, rng.uniform(0.1, 1.0, n), rng.uniform(1.0, 3.0, n))
-    rate = np.exp(0.2 + age * TRUTH["ten years older"] + town * TRUTH["in a town"])
+    rate = np.exp(0.2 + age * TRUTH["age + 10 years"] + town * TRUTH["in a town"])
     return np.column_stack([age, town]), exposure, rng.poisson(rate * rng.gamma(SPREAD**-2, SPREAD**2, n) * exposure)
 
 
 # %%
-# The evidence says which kind of counts fits better; the share of new counts below a quantile says whether intervals
-# can be trusted.
+# The log evidence shows which noise model fits better. The share of new counts below their 95% quantile shows whether
+# the intervals are correct.
 X, exposure, claims = policies(2000)
 X_new, exposure_new, claims_new = policies(5000)
 models, evidence, below = {}, {}, {}
@@ -38,17 +38,17 @@ for loss in ("poisson", "negative_binomial"):
 models["poisson, no exposure"] = cavity.EPRegressor(loss="poisson").fit(X, claims)
 figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
 axes.axvline(1.0, color="0.8", linewidth=0.8)
-axes.vlines(np.exp(list(TRUTH.values())), [-0.3, 0.7], [0.3, 1.3], color="0.2", linestyle=":", label="truth")
+axes.vlines(np.exp(list(TRUTH.values())), [-0.3, 0.7], [0.3, 1.3], color="0.2", linestyle=":", label="true value")
 for k, (name, model) in enumerate(models.items()):
     low, high = (np.exp(model.coef_ + sign * 1.645 * model.coef_std_) for sign in (-1, 1))
     places = np.arange(2) + 0.18 * (k - 1)
     axes.hlines(places, low, high, color=f"C{k}", linewidth=2)
     axes.plot(np.exp(model.coef_), places, "o", color=f"C{k}", markersize=5, label=name)
 axes.set_yticks([0, 1], TRUTH)
-axes.set(xlabel="ratio of rates, with its 90% interval", ylim=(1.5, -0.5))
+axes.set(xlabel="factor on the claim rate, with its 90% interval", ylim=(1.5, -0.5))
 axes.legend(loc="upper right")
 plt.show()
 
 # %%
-# **Conclusion.** Without the exposure the effect of towns has the wrong sign, because their policies ran for a shorter
-# time. The Poisson model is too sure of itself; the negative binomial has the higher evidence and covers new counts.
+# **Conclusion.** Without the exposure, towns seem to have fewer claims, because their policies have shorter durations.
+# The intervals of the Poisson model are too narrow; the negative binomial model has the higher evidence.

@@ -1,9 +1,9 @@
 """
-A robust curve that is not linear in its parameters
-===================================================
+A robust fit of a nonlinear curve
+=================================
 
-A damped oscillation with outliers, under an absolute loss. No derivatives are given: the cost is a plain function of
-three parameters, cut into mini-batches of ten points.
+A damped oscillation with outliers is fitted with an absolute loss. The cost is a Python function of three parameters,
+without derivatives, and is split into mini-batches of ten points.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +17,7 @@ rng = np.random.default_rng(0)
 
 
 def curve(parameters, t):
-    """Curves of shape (n, times), one per row of parameters; what would overflow is cut off."""
+    """Curves of shape (n, times), one per row of parameters; exponents are limited to avoid overflow."""
     level, decay, frequency = parameters.T[..., None]
     return np.exp(np.minimum(level - np.exp(np.minimum(decay, 10)) * (t - 2.5), 20)) * np.cos(np.exp(frequency) * t)
 
@@ -32,29 +32,29 @@ y = curve(TRUTH[None], t)[0] + rng.laplace(scale=0.1, size=120)
 y[:18] = rng.uniform(0.5, 2.0, 18)
 
 # %%
-# Every mini-batch is one factor; EP approximates prior times factors by a Gaussian.
+# Each mini-batch is one factor. EP approximates the product of the prior and the factors by a Gaussian.
 prior = cavity.FactorialGaussian.from_moments(mean=[0.0, -2.0, np.log(2.2)], variance=[1.0, 1.0, 0.01])
-batches = np.split(rng.permutation(120), 12)
-factors = [cavity.CostFactor(misfit(t[rows], y[rows]), dim=3, vectorized=True) for rows in batches]
+factors = [cavity.CostFactor(misfit(t[b], y[b]), 3, vectorized=True) for b in np.split(rng.permutation(120), 12)]
 result = cavity.fit(factors, prior, max_iter=50, tol=0.02)
 squares = least_squares(lambda p: curve(p[None], t)[0] - y, prior.mean).x
 
 # %%
-# Is the Gaussian right? Draws from it, weighted by the true density over its own, have the true moments.
+# To check the Gaussian, compare its moments with those of the true posterior, computed by importance sampling.
 draws = result.posterior.draws(rng.standard_normal((20_000, 3)))
 log_weights = prior.log_density(draws) - misfit(t, y)(draws) - result.posterior.log_density(draws)
 weights = np.exp(log_weights - log_weights.max())
 mean, std = np.average(draws, axis=0, weights=weights), np.sqrt(np.diag(np.cov(draws.T, aweights=weights)))
-print("EP", result.mean.round(3), "±", result.std.round(3), "\nweighted draws", mean.round(3), "±", std.round(3))
+print("EP", result.mean.round(3), "±", result.std.round(3), "\nimportance sampling", mean.round(3), "±", std.round(3))
 grid, (figure, axes) = np.linspace(0.0, 10.0, 400), plt.subplots(figsize=(9, 4.5), layout="constrained")
-band = np.quantile(curve(draws[:2000], grid), [0.025, 0.975], axis=0)
-axes.plot(t, y, ".", color="0.6")
-axes.fill_between(grid, *band, color="C0", alpha=0.35, label="EP, 95% of curves")
-axes.plot(grid, curve(np.array([TRUTH, squares]), grid).T, linewidth=1.0, label=["truth", "least squares"])
+low, high = np.quantile(curve(draws[:2000], grid), [0.025, 0.975], axis=0)
+axes.plot(t, y, ".", color="0.6", label="data")
+axes.fill_between(grid, low, high, color="C0", alpha=0.35, label="EP, 95% interval")
+for name, color, p in (("true curve", "k", TRUTH), ("least squares", "C1", squares)):
+    axes.plot(grid, curve(p[None], grid)[0], color=color, linewidth=1.0, label=name)
 axes.set(xlabel="time", ylabel="height", ylim=(-1.6, 2.2))
 axes.legend()
 plt.show()
 
 # %%
-# **Conclusion.** Means agree with those of the weighted draws, and deviations nearly so. The outliers drag least
-# squares away, and hardly move the posterior under an absolute loss.
+# **Conclusion.** The means agree with importance sampling, and the standard deviations nearly do. The outliers distort
+# the least squares fit, but have little effect on the posterior with an absolute loss.

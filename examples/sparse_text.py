@@ -1,9 +1,9 @@
 """
-Hashed words in one pass
-========================
+Text classification in one pass
+===============================
 
-Which library does a paragraph of documentation come from? The text is that of numpy's and scipy's docstrings, without
-their names, hashed into 262,144 sparse columns.
+The task is to predict whether a paragraph comes from the documentation of NumPy or SciPy. The words of their
+docstrings, without the names of the libraries, are hashed into 262,144 sparse columns.
 """
 
 import inspect
@@ -26,7 +26,7 @@ PARTS = {
 
 
 def paragraphs(library):
-    """Paragraphs of a library's docstrings, each once, without the names of both libraries."""
+    """Distinct paragraphs of the docstrings of a library, without the names of both libraries."""
     with warnings.catch_warnings(action="ignore"):
         modules = [import_module(library + part) for part in PARTS[library]]
         texts = [inspect.getdoc(getattr(module, name)) or "" for module in modules for name in sorted(dir(module))]
@@ -41,19 +41,19 @@ X = HashingVectorizer(n_features=2**18, alternate_sign=False).transform(texts)
 X_train, X_test, y_train, y_test = train_test_split(X, np.array(labels), test_size=0.3, random_state=0)
 
 # %%
-# A product of Gaussians is asked for, and a single pass: memory and time grow with the non-zeros only. With
-# ``covariance="auto"`` all correlations of the words would be kept, at a much higher cost.
+# With a diagonal covariance and a single pass, memory and time depend only on the number of non-zeros. With
+# ``covariance="auto"``, all correlations of the words would be kept, at a much higher cost.
 model = cavity.EPClassifier(covariance="diagonal", max_iter=1, prior_variance=25.0, random_state=0)
 mean, std = model.fit(X_train, y_train).decision_function(X_test, return_std=True)
 right, loss = model.predict(X_test) == y_test, log_loss(y_test, model.predict_proba(X_test))
 print(f"{X.shape[0]} paragraphs, accuracy {right.mean():.1%}, log loss {loss:.3f}")
 figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-for name, chosen in {"right": right, "wrong": ~right}.items():
-    axes.plot(mean[chosen], std[chosen], ".", markersize=4, alpha=0.6, label=name)
-axes.set(xlabel="linear predictor (negative: numpy)", ylabel="its standard deviation")
+certainty = np.abs(mean) / std
+axes.hist([certainty[right], certainty[~right]], np.linspace(0.0, 8.0, 33), stacked=True, label=["correct", "wrong"])
+axes.set(xlabel="|linear predictor| / its standard deviation", ylabel="number of paragraphs")
 axes.legend()
 plt.show()
 
 # %%
-# **Conclusion.** Wrong answers are close to zero, measured by their own standard deviation. One pass over sparse rows
-# is enough for that, but these deviations are conditional: each takes all other words as known.
+# **Conclusion.** Most wrong predictions are uncertain: their linear predictor is small relative to its standard
+# deviation. These standard deviations are conditional on the coefficients of all other words.

@@ -1,9 +1,10 @@
 """
-Thompson sampling on a logistic bandit
-======================================
+Thompson sampling for a logistic bandit
+=======================================
 
-Twenty arms have known features, and one hidden vector decides how often each pays. Thompson sampling draws coefficients
-from the posterior and plays the arm that is best under the draw; the plug-in policy always trusts the mean.
+Each of twenty arms has known features, and its probability of a reward depends on unknown coefficients. Thompson
+sampling draws coefficients from the posterior and plays the best arm under the draw. The greedy policy uses the
+posterior mean.
 """
 
 import matplotlib.pyplot as plt
@@ -15,7 +16,7 @@ ARMS, WIDTH, ROUNDS, BANDITS = 20, 8, 1000, 8
 
 
 def play(policy, seed):
-    """Cumulated regret of one bandit: how much less was won than by the best arm."""
+    """Cumulative regret of one bandit: the expected reward of the best arm minus that of the arms played."""
     rng = np.random.default_rng(seed)
     arms = rng.standard_normal((ARMS, WIDTH)) / np.sqrt(WIDTH)
     chances = 1.0 / (1.0 + np.exp(-arms @ (3.0 * rng.standard_normal(WIDTH))))
@@ -32,18 +33,18 @@ def play(policy, seed):
 
 
 # %%
-# Every round is one row of a stream: ``partial_fit`` takes it in, and earlier rows need not be kept.
-regrets = {name: np.array([play(name, seed) for seed in range(BANDITS)]) for name in ("Thompson sampling", "plug-in")}
+# Each round adds one row with ``partial_fit``. Earlier rows need not be stored.
+regrets = {name: np.array([play(name, seed) for seed in range(BANDITS)]) for name in ("Thompson sampling", "greedy")}
 for name, regret in regrets.items():
     print(f"{name:18} mean regret after {ROUNDS} rounds {regret[:, -1].mean():.1f}, worst {regret[:, -1].max():.1f}")
 figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
 for name, regret in regrets.items():
     axes.plot(regret.mean(axis=0), label=name)
     axes.fill_between(np.arange(ROUNDS), regret.min(axis=0), regret.max(axis=0), alpha=0.15)
-axes.set(xlabel="round", ylabel=f"regret, mean and range of {BANDITS} bandits")
+axes.set(xlabel="round", ylabel=f"cumulative regret, mean and range of {BANDITS}")
 axes.legend()
 plt.show()
 
 # %%
-# **Conclusion.** The plug-in policy is sometimes lucky and sometimes stays with a poor arm for ever. Draws from the
-# posterior try what is still uncertain, and stop trying once it is known.
+# **Conclusion.** The greedy policy sometimes plays a poor arm forever, so its regret keeps growing. Thompson sampling
+# explores uncertain arms and stops when the best arm is known.

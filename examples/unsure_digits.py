@@ -1,8 +1,9 @@
 """
-Which digits is the model unsure about?
-=======================================
+Digits that are hard to classify
+================================
 
-Ten classes share one joint posterior (softmax). Draws from it turn every predicted probability into an interval.
+Ten classes share one joint posterior (softmax). Draws from the posterior give an interval for every predicted
+probability.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +20,7 @@ X = PCA(25, random_state=0).fit(images[rows]).transform(images) / 16.0
 model = cavity.EPClassifier().fit(X[rows], y[rows])
 
 # %%
-# Sort held-out digits by the probability of their most likely class: the first tenth are those it is unsure about.
+# Sort held-out digits by the probability of their most likely class. The first tenth are the least certain.
 p = model.predict_proba(X[held])
 order = np.argsort(p.max(axis=1))
 right = (p.argmax(axis=1) == y[held])[order]
@@ -41,9 +42,9 @@ for j, (above, below) in enumerate(axes.T):
     below.hlines(places, low[j], high[j], color="0.2", linewidth=1.2)
     below.set(xlim=(0.0, 1.0), ylim=(9.6, -0.6), yticks=places, xticks=(0.0, 0.5, 1.0))
 axes[1, 0].set_ylabel("class")
-figure.supxlabel("probability of the class, with its 90% interval; blue: the true class", fontsize="medium")
+figure.supxlabel("probability of each class with its 90% interval (blue: the true class)", fontsize="medium")
 plt.show()
 
 # %%
-# **Conclusion.** Most errors are among the few digits that the model says it is unsure about. Their probabilities
-# have wide intervals: with more digits to learn from they would change.
+# **Conclusion.** Many errors are among the digits for which the model is least certain. Their probabilities have wide
+# intervals: they may change with more training data.

@@ -45,7 +45,7 @@ def test_readme_compares_by_the_best_of_each_side():
         line | {"library": "river", "score": 0.1},
     ]
     *_, found = update.comparison_of(rows)
-    assert found.endswith(": 0.5 s, 0.2000, 90 %; bambi: 0.5 s, 0.2500, no intervals.")
+    assert found.endswith("| 0.5 s, 0.2000, 90 % | bambi: 0.5 s, 0.2500, no intervals |")
 
 
 def test_tables_of_the_study_are_those_of_its_fits(monkeypatch):

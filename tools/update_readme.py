@@ -29,11 +29,11 @@ README, PAPER, COMPARISON = ROOT / "README.md", ROOT / "docs" / "how" / "paper.m
 COMMAND = ROOT / "docs" / "guide" / "command.md"
 # Tasks of the comparison that README speaks of: what they show, and the peer that does the same.
 TASKS = {
-    "mixed": ("**Random effects without sampling**, two crossed factors", "bambi"),
-    "quantile": ("**Losses with kinks have a posterior**, three quantiles", "PyMC"),
-    "wide": ("**Prior variance and noise found in the fit**, 600 columns of 200 rows", "PyMC"),
-    "one-hot": ("**All correlations of thousands of columns**, three one-hot factors", "bayesianbandits"),
-    "drift": ("**Streams that forget**, coefficients that move", "river"),
+    "mixed": ("**Random effects without sampling** (two crossed factors)", "bambi"),
+    "quantile": ("**Losses with kinks have a posterior** (three quantiles)", "PyMC"),
+    "wide": ("**Prior variance and noise estimated in the fit** (600 columns of 200 rows)", "PyMC"),
+    "one-hot": ("**All correlations of thousands of columns** (three one-hot factors)", "bayesianbandits"),
+    "drift": ("**Streams that forget** (changing coefficients)", "river"),
 }
 
 
@@ -80,14 +80,15 @@ def claims_of(report: Path) -> tuple[list[str], list[str]]:
 
 
 def comparison_of(lines: list[dict[str, Any]]) -> list[str]:
-    """Give one line per task: what cavity reached at its best score, and the peer at its own."""
-    found = ["Seconds, held-out score (lower is better), and how many true coefficients 90 % intervals cover:", ""]
+    """Give a table with one line per task: the fit of cavity with the best score, and that of the peer."""
+    cells = "seconds, the held-out score (lower is better), and how many true coefficients lie in their 90 % intervals"
+    found = [f"Each cell shows {cells}:", "", "| task | cavity | other library |", "|---|---|---|"]
     for task, (lead, peer) in TASKS.items():
         done = [line for line in lines if line["task"] == task and line["score"] is not None]
         groups = [[line for line in done if line["library"] == library] for library in ("cavity", peer)]
         if all(groups):
             ours, other = (min(group, key=lambda line: line["score"]) for group in groups)
-            found.append(f"- {lead}: {_numbers(ours)}; {peer}: {_numbers(other)}.")
+            found.append(f"| {lead} | {_numbers(ours)} | {peer}: {_numbers(other)} |")
     return found
 
 
