@@ -12,7 +12,7 @@ def density(z, mean, variance):
     return np.exp(-0.5 * (z - mean) ** 2 / variance) / np.sqrt(2.0 * np.pi * variance)
 
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(10.0, 3.6), layout="constrained")
+figure, (left, right) = plt.subplots(1, 2, figsize=(8.0, 3.4), layout="constrained")
 
 # One step: the cavity is N(0, 4), the factor that of a hinge loss with sharp slope.
 z, mean, variance = np.linspace(-6.0, 7.0, 600), 0.0, 4.0
