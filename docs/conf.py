@@ -44,6 +44,7 @@ autosummary_generate = True
 autosummary_filename_map = {"cavity.moments.Tilts": "cavity.moments.tilts-result"}
 autodoc_typehints = "none"  # types stand in the docstrings where they help
 autodoc_member_order = "bysource"
+toc_object_entries_show_parents = "hide"  # `fit()` in the list of a page, not `EPClassifier.fit()`
 numpydoc_show_class_members = False
 
 plot_html_show_formats = False
@@ -83,7 +84,7 @@ html_theme_options = {
     "show_nav_level": 1,
     "navigation_depth": 3,
 }
-html_sidebars = {"start": [], "faq": [], "comparison": [], "changelog": []}
+html_sidebars = {"start": [], "faq": [], "comparison": [], "measured": [], "changelog": []}
 
 
 def _leave_out(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
