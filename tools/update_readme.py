@@ -69,8 +69,8 @@ def claims_of(report: Path) -> tuple[list[str], list[str]]:
     ]
     table = [
         brief,
-        "They are judged with the true curvature of the loss, and times with Newton's method for VQ, as in the paper;",
-        "the report has them all, each with its criterion. Those that do not simply hold:",
+        "They are judged with the exact curvature of the loss, and times with Newton's method for VQ, as in the paper.",
+        "The report lists all of them with their criteria. The following do not hold, or hold only in part:",
         "",
         "| the paper | measured here | verdict |",
         "|---|---|---|",
