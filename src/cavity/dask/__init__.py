@@ -1,7 +1,7 @@
-"""The estimators on Dask: the same fit where rows are on the workers of a cluster, or in chunks on a laptop.
+"""Fit estimators with Dask, to rows on the workers of a cluster or in chunks on one machine.
 
-Every partition sweeps its own rows; what travels per round is one matrix of columns × columns per partition. Where a
-worker is lost, its rows are computed again from their source, and what they said is derived from the posterior.
+Every partition processes its own rows, and sends one matrix of columns × columns per round. If a worker fails, its rows
+are computed again from their source.
 """
 
 from __future__ import annotations

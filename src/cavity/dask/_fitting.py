@@ -32,42 +32,42 @@ def fit(
     checkpoint: Any = None,
     every: float = 60.0,
 ) -> Model:
-    """Fit an estimator to rows in partitions: the posterior that `estimator.fit` finds for the same rows in memory.
+    """Fit an estimator to rows in partitions, with the same posterior as for the same rows in memory.
 
     Parameters
     ----------
     estimator
-        `cavity.EPClassifier` or `cavity.EPRegressor`; it is fitted in place.
+        A `cavity.EPClassifier` or `cavity.EPRegressor`, which is fitted in place.
     X
-        Rows: a Dask array split by rows, whose chunks are arrays or CSR; a Dask DataFrame, whose columns of strings or
-        categories are random effects; or a list of blocks, lazy (`dask.delayed`, futures) or not. Without ``y``, blocks
-        are pairs of rows and targets.
+        Rows, in one of three forms: a Dask array split by rows, with dense or CSR chunks; a Dask DataFrame, in which
+        columns of strings or categories are random effects; or a list of blocks, lazy (`dask.delayed`, futures) or not.
+        Without ``y``, blocks are pairs of rows and targets.
     y
-        Labels or targets, with the partitions of ``X``.
+        Labels or targets, with the same partitions as ``X``.
     client
-        Client of the cluster. By default the one that is in use, and without any, Dask's threads in this process.
+        Client of the cluster. By default the current client, or if there is none, Dask's threads in this process.
     sample_weight, offset
-        As of the estimator, with the partitions of ``X``.
+        As in `fit` of the estimator, with the same partitions as ``X``.
     join
         Whether to join small neighbouring partitions, so that a task takes about 0.1 s or more.
     checkpoint
-        File of the client's machine that keeps the state of the fit, as of the estimator's `fit`. It holds the
-        posterior and no sites: the same rows continue from it in any partitions.
+        File on the client's machine in which the state of the fit is saved, as in `fit` of the estimator. The fit can
+        be continued with other partitions of the same rows.
     every
-        Seconds between two writes of the checkpoint at least.
+        Minimum number of seconds between two writes of the checkpoint.
 
     Returns
     -------
     Model
-        The fitted estimator, which needs neither Dask nor the cluster any more. Its loops are rounds over all
+        The fitted estimator, which no longer needs Dask or the cluster. ``n_iter_`` counts rounds over all
         partitions.
 
     Raises
     ------
     ValueError
-        If rows are not fit for it; partitions are counted from zero.
+        If the rows are invalid. Messages count partitions from zero.
     RuntimeError
-        If a partition fails three times, or the cluster is gone. A worker that is lost is no reason: its partitions are
+        If a partition fails three times, or the cluster is not available. If a single worker fails, its partitions are
         computed again elsewhere.
 
     Examples
@@ -102,7 +102,7 @@ def predict(estimator: Any, X: Any) -> Any:
     Returns
     -------
     dask.array.Array, or list of delayed arrays
-        As many partitions as ``X`` has; of a list of blocks a list.
+        The predictions, with the same partitions as ``X``; a list if ``X`` is a list of blocks.
     """
     check_is_fitted(estimator)
     like = estimator.classes_[:0] if hasattr(estimator, "classes_") else np.empty(0)

@@ -67,73 +67,73 @@ def fit(
     prior
         A proper `FactorialGaussian`.
     scheme
-        How a site is fitted: ``"la"``, ``"qla"``, ``"gq"``, ``"vq"`` (the paper's), ``"rvq"``, for linear factors also
-        ``"exact"``, or a scheme from `cavity.schemes`. None takes ``"exact"`` from the mode for linear factors of one
-        loss, and ``"rvq"`` for others.
+        How a factor is approximated: ``"la"``, ``"qla"``, ``"gq"``, ``"vq"`` (from the paper), ``"rvq"``, for linear
+        factors also ``"exact"``, or a scheme from `cavity.schemes`. None uses ``"exact"``, started at the mode, for
+        linear factors with one loss, and ``"rvq"`` otherwise.
     covariance
-        ``"diagonal"``: a product of Gaussians, the paper's family; its deviations are conditional on the other
-        coordinates. ``"full"``: all correlations, for linear factors of one loss of at most 5000 columns, by blocks of
-        rows, every row with a site of its own. ``"sparse"``: the same with a sparse precision matrix.
+        ``"diagonal"``: a product of independent Gaussians, as in the paper; its standard deviations are conditional on
+        the other coordinates. ``"full"``: all correlations, for linear factors with one loss and at most 5000 columns,
+        computed by blocks of rows with one site per row. ``"sparse"``: the same with a sparse precision matrix.
     max_iter
-        Loops over the factors at most: 20 by default, 1 with ``sites="none"``, 100 with all correlations.
+        Maximum number of loops over the factors: 20 by default, 1 with ``sites="none"``, 100 with all correlations.
     tol
-        The run ends when no mean moves by more than this many standard deviations any more, and no precision by more
-        than this share. 0 never ends it.
+        Tolerance. The run ends when no mean changes by more than this many standard deviations, and no precision by
+        more than this share. With 0 all loops are run.
     sites
-        ``"own"``: one stored site per factor, plain EP. ``"tied"``: one for all, revised at every visit (Stochastic
-        EP). ``"averaged"``: one for all, revised once per loop by the average of all fits (Averaged EP).
-        ``"none"``: nothing stored, a single pass.
+        ``"own"``: one stored site per factor (standard EP). ``"tied"``: one site for all factors, updated at every
+        visit (Stochastic EP). ``"averaged"``: one site for all, updated once per loop with the average (Averaged EP).
+        ``"none"``: no stored sites, a single pass.
     beta
         Inverse temperature: a number, one number per loop, or a schedule such as `schedules.Annealing`. When it
         changes, the sites are raised to the ratio.
     power
-        Power :math:`\alpha` of Power EP: that much of a factor is removed and fitted. 1 is plain EP.
+        Power :math:`\alpha` of Power EP: the share of a factor that is removed and fitted. 1 is standard EP.
     damping
-        Step towards the new site, in (0, 1].
+        Step size towards the new site, in (0, 1].
     order
         ``"cyclic"``, ``"shuffled"``, indices, or an order from `cavity.schedules`.
     random_state
         Seed of ``order="shuffled"``.
     negative
-        What becomes of negative site precisions. ``"keep"``: allowed while posterior and cavities stay proper.
-        ``"floor"``: raised to 1e-10, as the paper's program does. ``"skip"``: the update is refused.
+        How to treat negative site precisions. ``"keep"``: allow them while posterior and cavities are proper.
+        ``"floor"``: raise them to 1e-10, as the program of the paper does. ``"skip"``: reject the update.
     safeguards
-        Whether to keep the run from diverging: where a cavity is improper only as much of the old site is removed as
-        can be; the damping halves while the posterior's change does not shrink, and grows again after; a run that
-        ends at a higher cost than the prior mean goes back to its best loop. False is EP as the paper has it.
+        Whether to prevent divergence. If a cavity is improper, only a part of the old site is removed. The step size is
+        halved while the change of the posterior does not decrease, and increased again later. A run that ends at a
+        higher cost than the prior mean returns to its best loop. False is EP as in the paper.
     start
-        Sites to start from instead of uniform ones, for ``sites="own"``. As in `Result.sites`, one per factor in its
-        own coordinates; their product with the prior must be proper. Or ``"mode"``, for linear factors of one loss: the
-        second-order expansion of every factor at the minimum of prior and costs, which is found first; or that
-        minimum, as `cavity.mode.find_mode` gives it.
+        Initial sites instead of uniform ones, for ``sites="own"``, as in `Result.sites`: one per factor in its own
+        coordinates. Their product with the prior must be proper. For linear factors with one loss, ``"mode"`` starts
+        with the second-order expansion of every factor at the minimum of prior and costs. That minimum can also be
+        given, as returned by `cavity.mode.find_mode`.
     state
-        `Result.state` of an earlier run with the same factors and choices, to continue it bit for bit.
+        `Result.state` of an earlier run with the same factors and arguments, to continue it exactly.
     callback
-        Called with an `Update` after every visit.
+        Function that is called with an `Update` after every visit to a factor.
     verbose
         Whether to show a progress bar on standard error.
     compiled
-        Whether to run compiled loops, which serve linear factors of one loss, all schemes with a rule of
-        precision 3, and every choice of sites but ``"averaged"``. None takes them wherever they can serve, without a
-        callback; True insists; False runs plain Python. The answer is the same to rounding. Nothing needs to be
-        compiled for ``covariance="full"`` and ``"sparse"``.
+        Whether to use compiled code. It supports linear factors with one loss, all schemes with a rule of precision 3,
+        and all ``sites`` except ``"averaged"``. None uses it where possible, if there is no callback; True requires it;
+        False runs plain Python. The results are equal up to rounding. Nothing is compiled for
+        ``covariance="full"`` and ``"sparse"``.
 
     Returns
     -------
     Result
-        Posterior, sites, evidence, a status that says what to do, and a trace of what was refused.
+        Posterior, sites, evidence, status, and a trace with the rejected updates.
 
     Raises
     ------
     ValueError
-        If an argument does not fit; nothing has been computed then.
+        If an argument is invalid; nothing has been computed then.
     FactorError
-        If a factor raises; its index and the state before it are in the error.
+        If a factor raises an error; its index and the state before it are attached.
 
     Warns
     -----
     ConvergenceWarning
-        Scikit-learn's, if the status is not a success; the result is returned all the same.
+        From scikit-learn, if the run did not succeed; the result is returned nevertheless.
 
     Examples
     --------

@@ -44,7 +44,7 @@ _ADVICE = {
 
 
 class ConditionalDeviationsWarning(UserWarning):
-    """The posterior is a product of Gaussians, whose deviations are conditional on the other coefficients."""
+    """The posterior has no correlations, so its standard deviations are conditional on the other coefficients."""
 
 
 class LinearEP(ReadsRows):
@@ -108,21 +108,21 @@ class LinearEP(ReadsRows):
         Parameters
         ----------
         X : array-like, sparse matrix or DataFrame of shape (n_samples, n_features), or Table
-            Rows; CSR is used as it is. A column of a DataFrame that holds strings, or has a categorical type, stands
-            for one coefficient per level: random effects, whose variance is found for every such column. A
-            `cavity.tables.Table` names its own targets, weights and offsets.
+            Rows. Sparse matrices are best given as CSR. A column of a DataFrame that contains strings, or has a
+            categorical type, is a random effect, with one coefficient per level and one estimated variance per
+            column. A `cavity.tables.Table` contains its own targets, weights and offsets.
         y : array-like of shape (n_samples,)
             Labels of a classifier, targets of a regressor.
         sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts as w equal rows; weight 0 as absent.
+            Weights of the rows. A row with weight w counts as w identical rows.
         offset : array-like of shape (n_samples,), optional
-            Known part of the linear predictor, such as the logarithm of an exposure.
+            Known term that is added to the linear predictor, such as the logarithm of an exposure.
         checkpoint : path, optional
-            File that keeps the state of the fit after a loop. If it exists, the fit continues from it, and ends with
-            the same numbers as one that was never interrupted; one of other data, parameters or another version is a
-            ValueError. A fit with a diagonal covariance keeps none.
+            File in which the state of the fit is saved. If it exists, the fit continues from it, and gives the same
+            numbers as an uninterrupted fit. A checkpoint of other data, parameters or versions raises a ValueError. Not
+            used with ``covariance="diagonal"``.
         every : float, default=60.0
-            Least number of seconds between two writes of the checkpoint.
+            Minimum number of seconds between two writes of the checkpoint.
 
         Returns
         -------

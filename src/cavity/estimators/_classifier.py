@@ -24,79 +24,78 @@ FloatArray = NDArray[np.float64]
 class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
     r"""Linear classifier with a posterior: means, standard deviations and correlations of all coefficients.
 
-    The posterior of :math:`\theta` under a Gaussian prior and the likelihood
-    :math:`e^{-\ell(y, x^\top\theta)}` of every row is approximated by a Gaussian, by expectation propagation over
-    blocks of rows. For more than two classes the logistic loss becomes the softmax of one linear predictor per class,
-    whose coefficients sum to zero over the classes and have one joint posterior; other losses, and tables too wide for
-    that, get one posterior for each class against the rest.
+    The posterior of the coefficients :math:`\theta`, with a Gaussian prior and the likelihood
+    :math:`e^{-\ell(y, x^\top\theta)}` per row, is approximated by a Gaussian. The method is expectation propagation
+    over blocks of rows. With more than two classes, the logistic loss becomes the softmax: the coefficients of all
+    classes sum to zero and have one joint posterior. Other losses, and tables with too many columns for a joint
+    posterior, use one posterior for each class against the rest.
 
     Parameters
     ----------
     loss : {"logistic", "hinge", "quasi01"} or a loss object, default="logistic"
-        Loss of the linear predictor for labels -1 and +1; `cavity.losses` says how to write one.
+        Loss of the linear predictor for labels -1 and +1. See `cavity.losses` for how to write your own.
     prior_variance : "auto", float or array of shape (n_features,), default="auto"
-        Prior variance of the coefficients. ``"auto"`` finds one number for all of them from the data, by maximising the
-        evidence while the posterior is fitted; `prior_variance_` has it. For hinge and quasi 0-1, which are not
-        likelihoods, it is the variance that makes the coefficients found typical draws of the prior.
+        Prior variance of the coefficients. ``"auto"`` estimates one variance for all coefficients by maximising the
+        evidence during the fit; the result is `prior_variance_`. The hinge and quasi 0-1 losses are not likelihoods:
+        for them, the variance is chosen such that the estimated coefficients are typical draws from the prior.
     prior_groups : array of n_features labels, dict of names and features, "categories" or None, default=None
-        Groups of features, each with a prior variance of its own that is found from the data. ``"categories"`` takes
-        the features of one encoded column as a group, by their names. Columns of categories in a DataFrame are groups
-        anyway (see `fit`).
+        Groups of features; one prior variance is estimated per group. With ``"categories"``, the features that encode
+        the same column form a group, according to their names. Categorical columns of a DataFrame are always
+        groups (see `fit`).
     prior_mean : float or array of shape (n_features,), default=0.0
-        Prior mean of the coefficients. The softmax of several classes depends on differences between them only, and so
-        not on a mean that they share.
+        Prior mean of the coefficients. It has no effect on the softmax of several classes, which depends only on
+        differences between classes.
     fit_intercept : bool, default=True
         Whether to add a constant column.
     intercept_prior_variance : float, default=100.0
         Prior variance of the intercept.
     covariance : {"auto", "full", "sparse", "diagonal"}, default="auto"
-        Form of the posterior. ``"full"`` keeps all correlations, at most 5000 columns wide; ``"sparse"`` keeps them in
-        a sparse precision matrix, for one-hot columns in great number; ``"diagonal"`` is a product of Gaussians,
-        fitted by exact projection of mini-batches of 10 rows, whose standard deviations are conditional on the other
-        coefficients; `cavity.fit` offers more of that kind. ``"auto"`` takes the first of the three that the data's
-        size allows, and warns where that is the last; `plan_` says which.
+        Form of the posterior. ``"full"`` keeps all correlations, for at most 5000 columns. ``"sparse"`` keeps them in a
+        sparse precision matrix, for many one-hot columns. ``"diagonal"`` treats the coefficients as independent, so
+        that standard deviations are conditional on the other coefficients; it is fitted by exact projection of
+        mini-batches of 10 rows. ``"auto"`` uses the first of the three that the size of the data allows, and warns if
+        that is the last; `plan_` shows the choice.
     max_iter : int, default=100
         Maximum number of loops over the rows. 1 is a single pass.
     tol : float, default=0.01
-        Tolerance: the fit ends when further loops are estimated to move no mean by more than this many standard
-        deviations, and no variance by more than this share.
+        The fit ends when the estimated remaining change is below this many standard deviations for every mean, and
+        below this share for every variance.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes; they multiply the weights of the rows.
+        Weights of the classes, which multiply the weights of the rows.
     random_state : int, RandomState or None, default=None
-        Seed of the order in which rows are visited with a diagonal covariance. Other forms of the posterior do not
-        depend on any order of the rows.
+        Seed of the order of the rows with ``covariance="diagonal"``. The other forms do not depend on the order.
     verbose : bool, function or None, default=None
-        Whether to show progress and the time left on standard error; None for long fits in a terminal. A function is
-        called with a `cavity.estimators.Progress` before the first loop and after every loop of a fit with
-        correlations; if it raises KeyboardInterrupt, a fit with a checkpoint writes it first.
+        Whether to show the progress and the remaining time on standard error. None shows them for long fits in a
+        terminal. A function is called with a `cavity.estimators.Progress` before the first loop and after every loop
+        of a fit with correlations. If it raises KeyboardInterrupt, a fit with a checkpoint saves it first.
 
     Attributes
     ----------
     coef_, coef_std_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Posterior means and standard deviations.
     intercept_, intercept_std_ : ndarray of shape (1,) or (n_classes,)
-        The same of the intercepts.
+        Posterior means and standard deviations of the intercepts.
     covariance_ : ndarray of shape (1, n, n) or (n_classes, n, n)
-        Posterior covariances of the n coefficients, those of the intercept last.
+        Posterior covariances of the n coefficients; the intercept is last.
     posterior_ : tuple of Gaussians
-        The posteriors themselves, the intercept last.
+        Posterior distributions; the intercept is the last coefficient.
     classes_ : ndarray
-        Labels seen.
+        Class labels.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     n_iter_ : int
-        Loops done.
+        Number of loops over the rows.
     log_evidence_ : float
         Estimate of the log evidence, summed over the posteriors.
     prior_variance_ : float, ndarray or dict
-        The prior variance, given or found; one per class where every class has a posterior of its own; a dict of names
-        and variances where there are columns of categories or ``prior_groups``.
+        The prior variance, given or estimated. One per class if every class has a separate posterior; a dict of names
+        and variances if there are categorical columns or ``prior_groups``.
     plan_ : Plan
-        Which form of posterior was chosen, and why; ``print(model.plan_)``.
+        The form of the posterior, and why it was chosen; use ``print(model.plan_)``.
     trace_ : Trace or tuple of Trace
-        What happened during the fit, refused updates by reason.
+        Changes in every loop, and the number of rejected updates by reason.
     status_ : Status
-        How it ended, and what to do about it.
+        How the fit ended, and what to do if it did not converge.
 
     Examples
     --------
@@ -147,29 +146,29 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         offset: ArrayLike | None = None,
         halflife: float | None = None,
     ) -> Self:
-        """Take in rows of a stream: their sites are added to what is known, and dropped.
+        """Update the posterior with new rows; the rows are not stored.
 
-        With at most 500 columns, dense or CSR, a stream keeps all correlations, at O(n_features²) per row and
-        O(n_features³) per call; above that, or with ``covariance="diagonal"``, it is a product of Gaussians. The prior
-        variance, unless given, follows the stream.
+        With at most 500 columns, dense or CSR, all correlations are kept, at a cost of O(n_features²) per row and
+        O(n_features³) per call. With more columns, or with ``covariance="diagonal"``, the coefficients are treated as
+        independent. The prior variance, unless given, is updated as well.
 
         Parameters
         ----------
         X, y, sample_weight, offset
             As in `fit`.
         classes : array-like, optional
-            All labels that may come; needed at the first call.
+            All labels that can occur; required at the first call.
         forget : float in [0, 1), default=0.0
-            Share of what was learned beyond the prior that is given up before the rows are taken in, for data that
+            Share of the information from earlier rows that is discarded before the update, for data that
             drift.
         halflife : float, optional
-            Rows after which what a row said counts half, in the place of ``forget``: the answer does not depend on how
-            many rows come per call.
+            Number of rows after which a row counts half, instead of ``forget``. The result does not depend on the
+            number of rows per call.
 
         Returns
         -------
         Self
-            The estimator, which is exactly what it was if the rows are refused.
+            The estimator. If the rows are invalid, it is unchanged.
         """
         if self._took_row(X, y, classes, sample_weight, forget or None, offset, halflife):
             return self
@@ -180,17 +179,17 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
 
     @over_blocks
     def decision_function(self, X: Any, return_std: bool = False, offset: ArrayLike | None = None) -> Any:
-        """Score of every row: the log odds of `predict_proba`, or the linear predictor itself with its spread.
+        """Log odds of `predict_proba`, or the linear predictor with its standard deviation.
 
-        The log odds are the linear predictor moderated by how little is known of it, and rank rows as the probabilities
-        do. For more than two classes they are those of every class against the rest.
+        The log odds are closer to zero than the linear predictor if it is uncertain, and rank rows as the probabilities
+        do. For more than two classes, they are the log odds of every class against the rest.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Rows.
         return_std : bool, default=False
-            Whether to return posterior mean and standard deviation of the linear predictor instead.
+            Whether to return the posterior mean and standard deviation of the linear predictor instead.
         offset : array-like of shape (n_samples,), optional
             Known part of the linear predictor.
 
@@ -211,7 +210,7 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
 
     @over_blocks
     def predict(self, X: Any, offset: ArrayLike | None = None) -> Any:
-        """Label of the highest probability; arguments as in `decision_function`."""
+        """Predict the label with the highest probability; arguments as in `decision_function`."""
         X = self._checked_for_prediction(X)
         if self._is_joint:
             return self.classes_[np.argmax(self._class_probabilities(X, offset), axis=1)]
@@ -224,13 +223,13 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
 
     @over_blocks
     def predict_proba(self, X: Any, offset: ArrayLike | None = None) -> FloatArray:
-        r"""Probabilities of the classes, integrated over the posterior.
+        r"""Probabilities of the classes, averaged over the posterior.
 
-        The link of a loss is :math:`P(+ \mid z) \propto e^{-\ell(+1, z)}`, normalised over both signs: the
-        logistic function for the logistic loss, and :math:`1/(1 + e^{-(\ell(-1, z) - \ell(+1, z))})` for hinge,
-        quasi 0-1 and any other. Its mean under the Gaussian posterior of :math:`z = x^\top\theta` is returned. More
-        than two classes: the mean of the softmax, or where there is none, the probabilities of each against the rest,
-        divided by their sum. Arguments as in `decision_function`.
+        For a given linear predictor :math:`z = x^\top\theta`, the probability of the second class is
+        :math:`1/(1 + e^{-(\ell(-1, z) - \ell(+1, z))})`, which is the logistic function for the logistic loss. Its
+        mean over the Gaussian posterior of :math:`z` is returned. For more than two classes, the result is the mean of
+        the softmax, or for separate posteriors, the probabilities of each class against the rest divided by
+        their sum. Arguments as in `decision_function`.
 
         Returns
         -------
@@ -251,7 +250,7 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
     def predict_proba_samples(
         self, X: Any, n: int = 100, random_state: Any = None, offset: ArrayLike | None = None
     ) -> FloatArray:
-        """Probabilities under draws of the coefficients, for credible intervals and Thompson sampling.
+        """Probabilities for random draws of the coefficients, for intervals and Thompson sampling.
 
         Parameters
         ----------
@@ -287,7 +286,7 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         sample_weight: ArrayLike | None = None,
         offset: ArrayLike | None = None,
     ) -> float:
-        """Share of rows whose label is predicted; arguments as in `fit`."""
+        """Accuracy: the share of rows whose label is predicted correctly; arguments as in `fit`."""
         if is_source(X):
             y, labels, weights = predicted_targets(self, X)
             return float(accuracy_score(np.asarray(y).astype(labels.dtype), labels, sample_weight=weights))

@@ -31,14 +31,14 @@ _NOTE, _MODEL = "cavity.json", "model.skops"
 
 
 def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
-    """Write a model to a file, whole or not at all.
+    """Save a model to a file. The file is written completely or not at all.
 
     Parameters
     ----------
     model
-        An `EPClassifier`, an `EPRegressor`, or a scikit-learn pipeline that holds one.
+        An `EPClassifier`, an `EPRegressor`, or a scikit-learn pipeline that contains one.
     path
-        Where to. An existing file is replaced and keeps its mode; a link is followed.
+        Path of the file. An existing file is replaced and keeps its permissions; a link is followed.
 
     Raises
     ------
@@ -64,15 +64,15 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> Any:
-    """Read a model from a file that `save` wrote.
+    """Load a model from a file written by `save`. Loading runs no code from the file.
 
     Parameters
     ----------
     path
-        The file. Reading takes memory in proportion to its size, whatever is in it.
+        Path of the file. The memory needed is proportional to its size.
     trusted
-        Names of types beyond those of numpy, scipy, scikit-learn and cavity that the file may hold, such as a loss of
-        your own, ``"my_package.MyLoss"``.
+        Names of types that the file may contain in addition to those of numpy, scipy, scikit-learn and cavity, such as
+        your own loss, ``"my_package.MyLoss"``.
 
     Returns
     -------
@@ -82,8 +82,8 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> Any:
     Raises
     ------
     ValueError
-        If the file is not one of ours, is damaged or truncated, comes from a newer format, holds types that were not
-        trusted, or holds a model whose parts do not fit each other; nothing of it has been run then.
+        If the file was not written by `save`, is damaged, has a newer format, contains types that are not trusted, or
+        contains an inconsistent model. No code from the file has been run.
     """
     note, content = _checked_content(Path(path))
     skops = _skops()

@@ -20,16 +20,16 @@ _BEARABLE = 4e12
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a fit does, and why.
+    """The form of the posterior, and why it was chosen.
 
     Parameters
     ----------
     covariance
         ``"full"``, ``"sparse"`` or ``"diagonal"``.
     reason
-        Why, in words.
+        The reason, as text.
     chosen
-        Whether the choice was the library's and not the user's.
+        Whether the library made the choice, and not the user.
     """
 
     covariance: str

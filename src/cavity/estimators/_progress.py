@@ -13,22 +13,22 @@ from cavity.ep.driver import Run
 
 
 class Progress(NamedTuple):
-    """Where a fit is, for a function given as ``verbose``.
+    """Progress of a fit, passed to a function given as ``verbose``.
 
     Parameters
     ----------
     loop
-        Loops done; 0 when the rows were read and the first loop begins.
+        Number of completed loops over the rows; 0 when the first loop begins.
     rows
-        Rows of a loop, equal ones counted once.
+        Number of distinct rows.
     change
-        What the last loop changed, in standard deviations; NaN before it.
+        Change in the last loop, in standard deviations; NaN before the first loop ends.
     seconds
-        Time since the first loop began.
+        Seconds since the first loop began.
     left
-        Estimate of the seconds left; NaN before the second loop of the fit, or of its continuation, is done.
+        Estimate of the remaining seconds; NaN before the second loop ends.
     predictor, predictors
-        Which linear predictor is fitted, from 0, of how many that are fitted one by one.
+        Index of the linear predictor that is fitted, and how many are fitted one after another.
     """
 
     loop: int

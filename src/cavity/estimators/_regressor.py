@@ -40,30 +40,30 @@ _KINDS = ("reals", "counts", "positives")
 class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
     r"""Linear regressor with a posterior: means, standard deviations and correlations of all coefficients.
 
-    The losses stand for noise: squared for Gaussian, absolute for Laplace, quantile for asymmetric Laplace, Huber for
-    Gaussian with heavy tails, Poisson for counts with the mean :math:`e^z`, negative binomial for counts of that mean
-    which vary more, gamma for positive targets of that mean. The scale of the noise is estimated unless given.
+    Each loss corresponds to a noise distribution: squared to Gaussian, absolute to Laplace, quantile to asymmetric
+    Laplace, and Huber to Gaussian noise with heavy tails. Poisson and negative binomial are for counts, and gamma for
+    positive targets, all with the mean :math:`e^z`. The noise scale is estimated unless it is given.
 
     Parameters
     ----------
     loss : name or loss object, default="squared"
-        Loss of the linear predictor: ``"squared"`` or ``"normal"``, which is the same, ``"absolute"``, ``"huber"``,
-        ``"quantile"``, ``"poisson"``, ``"negative_binomial"``, ``"gamma"``, or one of your own (`cavity.losses`).
+        Loss of the linear predictor: ``"squared"`` (or ``"normal"``, which is the same), ``"absolute"``, ``"huber"``,
+        ``"quantile"``, ``"poisson"``, ``"negative_binomial"``, ``"gamma"``, or your own loss (`cavity.losses`).
     quantile : float in (0, 1), default=0.5
-        What ``loss="quantile"`` predicts.
+        The quantile that ``loss="quantile"`` predicts.
     epsilon : float, default=1.35
-        Where ``loss="huber"`` turns from squared to absolute, in units of the scale.
+        Distance at which ``loss="huber"`` changes from squared to absolute, in units of the scale.
     scale : float, "auto" or "linear", default="auto"
-        Scale of the noise in units of y, for the losses given by name. ``"auto"`` finds it by maximum likelihood while
-        the posterior is fitted; in a stream it follows the rows. For ``"gamma"`` it is the standard deviation as a
-        share of the mean, so that the shape is ``scale**-2``; for ``"negative_binomial"`` the same of the rate behind a
-        count, so that the variance of a count of mean m is ``m + (scale * m)**2``. Poisson has none. ``"linear"``, for
-        ``loss="normal"``: the logarithm of the standard deviation is a linear function of the features too, with
-        coefficients `scale_coef_`, so that intervals widen where the data do.
+        Noise scale in units of y, for losses given by name. ``"auto"`` estimates it by maximum likelihood during the
+        fit, and updates it in a stream. For ``"gamma"``, it is the standard deviation divided by the mean, and the
+        shape is ``scale**-2``. For ``"negative_binomial"``, it is the same for the random rate: the variance of a count
+        with mean m is ``m + (scale * m)**2``. Poisson has no scale. With ``"linear"``, for ``loss="normal"``, the
+        logarithm of the noise standard deviation is a linear function of the features, with coefficients
+        `scale_coef_`.
     normalize_y : bool, default=True
-        Whether to standardise y before the fit, so that predictions do not depend on its units: the prior is then one
-        of coefficients in units of the standard deviation of y, and of an intercept around its mean. Not for losses
-        that predict the logarithm of a mean: ``"poisson"``, ``"negative_binomial"`` and ``"gamma"``.
+        Whether the prior refers to targets with mean zero and standard deviation one, so that predictions do not
+        depend on the units of y. Ignored for losses that predict the logarithm of a mean: ``"poisson"``,
+        ``"negative_binomial"`` and ``"gamma"``.
     prior_variance, prior_groups, prior_mean, fit_intercept, intercept_prior_variance, covariance, max_iter, tol
         As in `EPClassifier`.
     random_state, verbose
@@ -74,18 +74,18 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
     coef_, coef_std_ : ndarray of shape (n_features,)
         Posterior means and standard deviations.
     intercept_, intercept_std_ : float
-        The same of the intercept.
+        Posterior mean and standard deviation of the intercept.
     covariance_ : ndarray of shape (n, n)
-        Posterior covariances of the n coefficients, that of the intercept last.
+        Posterior covariances of the n coefficients; the intercept is last.
     scale_ : float
-        Scale of the noise used, in the units of the parameter.
+        Noise scale, given or estimated, in the units of the parameter.
     scale_coef_, scale_coef_std_, scale_intercept_
-        For ``scale="linear"``: posterior of the log standard deviation's coefficients, and mean of its intercept.
+        For ``scale="linear"``: posterior of the coefficients of the log standard deviation, and mean of its intercept.
     posterior_ : tuple of one Gaussian
-        The posterior for the normalised targets, the intercept last.
+        The posterior for the normalised targets; the intercept is the last coefficient.
     log_evidence_ : float
-        Estimate of the logarithm of the density of y in its own units: comparable between sets of columns, scales and
-        priors.
+        Estimate of the log evidence, the logarithm of the density of y in its original units. Use it to compare sets of
+        columns, scales and priors.
     n_features_in_, feature_names_in_, n_iter_, prior_variance_, plan_, trace_, status_
         As in `EPClassifier`; the prior variance is in squared units of the normalised targets.
 
@@ -145,22 +145,26 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         offset: ArrayLike | None = None,
         halflife: float | None = None,
     ) -> Self:
-        """Take in rows of a stream: their sites are added to what is known, and dropped.
+        """Update the posterior with new rows; the rows are not stored.
 
-        As `EPClassifier.partial_fit`; exact for the squared loss. Prior, normalisation and noise scale, unless given,
-        follow the rows seen so far, however few came first.
+        See `EPClassifier.partial_fit`. The update is exact for the squared loss. The prior, the normalisation of y and
+        the noise scale, unless given, are updated with every call.
 
         Parameters
         ----------
         X, y, sample_weight, offset
             As in `fit`.
-        forget, halflife
-            As in `EPClassifier.partial_fit`.
+        forget : float in [0, 1), default=0.0
+            Share of the information from earlier rows that is discarded before the update, for data that
+            drift.
+        halflife : float, optional
+            Number of rows after which a row counts half, instead of ``forget``. The result does not depend on the
+            number of rows per call.
 
         Returns
         -------
         Self
-            The estimator, which is exactly what it was if the rows are refused.
+            The estimator. If the rows are invalid, it is unchanged.
         """
         if self._took_row(X, y, sample_weight, forget or None, offset, halflife):
             return self
@@ -206,10 +210,10 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Rows.
         return_std : bool, default=False
-            Whether to return the standard deviation of a new target too, noise and posterior together. For
-            ``loss="quantile"``, whose noise is a device, that of the quantile itself.
+            Whether to also return the standard deviation of a new target, which includes the noise and the uncertainty
+            of the coefficients. For ``loss="quantile"``, the standard deviation of the predicted quantile.
         quantile : float or array of floats in (0, 1), optional
-            Return this quantile of a new target in the place of its mean, or one column for each of several.
+            Return this quantile of a new target instead of its mean; for several quantiles, one column each.
         offset : array-like of shape (n_samples,), optional
             Known part of the linear predictor, such as the logarithm of an exposure.
 
@@ -244,11 +248,11 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         sample_weight: ArrayLike | None = None,
         offset: ArrayLike | None = None,
     ) -> float:
-        """Give the share of the loss of a constant prediction that the predictions save: one at best, zero for none.
+        """Score of the predictions: 1 is perfect, 0 is as good as a constant prediction.
 
-        With the loss that the model is for, as scikit-learn measures it: R² for squared and Huber losses and those of
-        one's own; D² of the absolute error, of the pinball loss, of the Poisson deviance (`d2_tweedie_score` of power
-        1), of the gamma deviance (power 2), and of the negative binomial deviance with the dispersion of the model.
+        The score is R² for the squared loss, the Huber loss and your own losses. For the other losses it is D², as in
+        scikit-learn: of the absolute error, the pinball loss, the Poisson deviance (`d2_tweedie_score` with power 1),
+        the gamma deviance (power 2), or the negative binomial deviance with the dispersion of the model.
 
         Parameters
         ----------
@@ -266,7 +270,7 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
 
     @property
     def log_evidence_(self) -> float:
-        """Estimate of the logarithm of the density of y in its own units."""
+        """Estimate of the logarithm of the density of y in its original units."""
         mass = super().log_evidence_
         if self._kind == "counts":
             return mass - self._totals.constants

@@ -24,12 +24,13 @@ class Reports(Posteriors):
     """Tables and plots of coefficients."""
 
     def summary(self, level: float = 0.95) -> Any:
-        """Table of coefficients: mean, standard deviation, interval of that probability, probability to be positive.
+        """Table of coefficients with means, standard deviations, intervals and the probability of being positive.
 
-        For the logistic loss and losses of counts and positive targets also the exponential of mean and interval: the
-        ratio of odds, or of means, of a step of one in a feature. Where groups of features have prior variances of
-        their own, these follow, with standard errors, in squared units of the coefficients. Several linear predictors
-        are told apart by a first index: classes of a softmax, or ``"mean"`` and ``"log scale"``.
+        For the logistic loss, counts and positive targets, the table also contains the exponentials of the mean and the
+        interval: the factor by which the odds, or the mean, change when a feature increases by one. If groups of
+        features have their own prior variances, these follow with standard errors, in squared units of the
+        coefficients. If there are several linear predictors, the first index names the class, or ``"mean"`` and
+        ``"log scale"``.
 
         Parameters
         ----------
@@ -39,7 +40,7 @@ class Reports(Posteriors):
         Returns
         -------
         pandas.DataFrame or str
-            A DataFrame where pandas is installed, text otherwise.
+            A DataFrame if pandas is installed, text otherwise.
         """
         return coefficient_table(*summary_columns(self, level), self._kind_of_groups)
 
@@ -49,16 +50,16 @@ class Reports(Posteriors):
         Parameters
         ----------
         *weights
-            Each a dict of coefficient names and factors, such as ``{"age": 1, "height": -1}`` for a difference, or an
-            array of one factor per coefficient in the order of `summary`, the intercept first. Where there are several
-            classes, pairs name coefficients of one of them: ``{("dog", "age"): 1, ("cat", "age"): -1}``.
+            Each is a dict of coefficient names and factors, such as ``{"age": 1, "height": -1}`` for a difference, or
+            an array of one factor per coefficient in the order of `summary`, with the intercept first. With several
+            classes, use pairs of class and feature: ``{("dog", "age"): 1, ("cat", "age"): -1}``.
         level : float, default=0.95
             Posterior probability of the intervals.
 
         Returns
         -------
         pandas.DataFrame or str
-            As of `summary`, one combination per row, for every linear predictor if there are several.
+            As in `summary`, with one combination per row, for every linear predictor if there are several.
         """
         level = number_between("level", level, 0.0, 1.0, "()")
         posteriors = self.posterior_  # not fitted: raised here
@@ -87,16 +88,15 @@ class Reports(Posteriors):
     def to_arviz(
         self, X: Any = None, y: Any = None, n: int = 1000, random_state: Any = None, offset: Any = None
     ) -> Any:
-        """Draws for ArviZ, whose leave-one-out estimates, predictive checks and plots then work.
+        """Convert to ArviZ, for leave-one-out estimates, predictive checks and plots.
 
         Needs arviz (``pip install cavity[arviz]``).
 
         Parameters
         ----------
         X, y, offset : optional
-            Rows, their labels or targets, and the known part of their predictors. With ``X``, draws of new targets at
-            these rows are added; with ``y`` too, the logarithm of every row's density under every draw, and the targets
-            themselves.
+            Rows, their labels or targets, and offsets. With ``X``, draws of new targets for these rows are added. With
+            ``y`` as well, the log likelihood of every row for every draw, and the targets, are added.
         n : int, default=1000
             Number of draws.
         random_state : int, RandomState or None, default=None
@@ -105,30 +105,30 @@ class Reports(Posteriors):
         Returns
         -------
         arviz.InferenceData
-            Groups ``posterior``, and where there are rows ``posterior_predictive``, ``log_likelihood`` and
-            ``observed_data``. Labels are numbers of classes, in the order of ``classes_``.
+            Group ``posterior`` and, if rows are given, ``posterior_predictive``, ``log_likelihood`` and
+            ``observed_data``. Labels are indices of ``classes_``.
         """
         self._known()
         return inference_data(self, X, y, n, random_state, offset)
 
     def plot_coefficients(self, ax: Any = None, top: int = 20, level: float = 0.95) -> Any:
-        """Plot the coefficients that are largest against their standard deviation, with intervals.
+        """Plot the coefficients that are largest relative to their standard deviation, with intervals.
 
         Needs matplotlib (the extra ``plot``).
 
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. By default a new figure is created.
         top : int, default=20
-            How many coefficients are shown.
+            Maximum number of coefficients.
         level : float, default=0.95
             Posterior probability of the intervals.
 
         Returns
         -------
         matplotlib Axes
-            What was drawn on.
+            The axes of the plot.
         """
         plt, (labels, mean, std) = _pyplot(), _named_coefficients(self)
         order = np.argsort(-np.abs(mean) / std, kind="stable")[:top][::-1]
@@ -149,12 +149,12 @@ class Reports(Posteriors):
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to draw; a new figure by default.
+            Axes to draw on. By default a new figure is created.
 
         Returns
         -------
         matplotlib Axes
-            What was drawn on.
+            The axes of the plot.
         """
         self._known()
         plt, traces = _pyplot(), self.trace_ if isinstance(self.trace_, tuple) else (self.trace_,)

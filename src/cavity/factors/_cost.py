@@ -20,9 +20,9 @@ from cavity.factors._protocol import Curvature, Derivatives, StarCosts
 class CostFactor:
     r"""A factor :math:`e^{-\beta u}` of any cost :math:`u`, smooth or not.
 
-    The star costs :math:`2d + 1` calls. Derivatives, which only the two Laplace schemes need, come from the
-    functions given, else from JAX where asked for, else from central differences: a relative error near 1e-10
-    for the gradient and 1e-8 for the curvature of a cost near one. `Laplace` needs :math:`O(d^2)` calls per step.
+    Schemes that use nodes need :math:`2d + 1` calls per visit. Only the two Laplace schemes need derivatives. They come
+    from the given functions, from JAX if requested, or from central differences, with a relative error near 1e-10 for
+    the gradient and 1e-8 for the curvature of a cost near one. `Laplace` needs :math:`O(d^2)` calls per step.
 
     Parameters
     ----------
@@ -33,13 +33,13 @@ class CostFactor:
     gradient, curvature
         Functions of one point that return the gradient, and the diagonal of the second derivatives.
     coordinates
-        Which coordinates the cost depends on; it is then called with just those, in increasing order.
+        Coordinates that the cost depends on. The function is then called with only these, in increasing order.
     vectorized
-        Whether the cost takes many points at once.
+        Whether the function accepts many points at once.
     differentiate
         ``"differences"``, or ``"jax"`` for automatic differentiation of a cost written with ``jax.numpy``.
     step
-        Step of the differences, relative to ``max(1, |point|)``; None for the usual ones.
+        Step of the differences, relative to ``max(1, |point|)``. None uses the defaults.
 
     Examples
     --------

@@ -24,9 +24,9 @@ Made = TypeVar("Made")
 class LinearFactor:
     r"""A mini-batch of a linear model, :math:`u(\theta) = \sum_k w_k\, \ell(y_k, x_k^\top \theta)`.
 
-    Moving along axis i shifts the predictor of row k by a multiple of :math:`x_{ki}`, so the star costs one
-    loss for every entry of the rows: :math:`O(sd)` dense, :math:`O(\mathrm{nnz})` sparse. Columns without a
-    non-zero in the batch are not touched; the answer is the same for dense and sparse storage.
+    A step along axis i shifts the predictor of row k by a multiple of :math:`x_{ki}`, so a star of nodes needs one loss
+    per entry of the rows: :math:`O(sd)` for dense rows, :math:`O(\mathrm{nnz})` for sparse rows. Dense and sparse rows
+    give the same results.
 
     Parameters
     ----------
@@ -35,9 +35,9 @@ class LinearFactor:
     rows
         Array or sparse matrix ``(s, dim)``, finite.
     targets
-        One target per row, of the kind that the loss needs.
+        One target per row, as the loss requires.
     weights
-        Non-negative weights; rows of weight zero are ignored.
+        Non-negative weights; rows with weight zero are ignored.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class LinearFactor:
     def batches(
         cls, loss: Loss, X: Any, y: ArrayLike, batch_size: int = 10, weights: ArrayLike | None = None
     ) -> LinearBatches:
-        """Cut a data set into mini-batches of consecutive rows, without copying it; the last may be short.
+        """Split a data set into mini-batches of consecutive rows, without copying it. The last one may be shorter.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class LinearBatches(Sequence[LinearFactor]):
     X
         Array or sparse matrix ``(rows, dim)``, finite.
     y
-        One target per row, of the kind that the loss needs.
+        One target per row, as the loss requires.
     batch_size
         Rows per batch.
     weights

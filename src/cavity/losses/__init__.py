@@ -1,15 +1,15 @@
 r"""Losses of a linear predictor: value, slope and curvature in :math:`z = x^\top \theta`.
 
-A loss is a ``NamedTuple`` with at least one field and two methods, written with arithmetic and numpy functions,
-comparisons used as factors and no ``if``, so that the same lines serve arrays here and scalars in compiled code.
-`cavity.testing.check_loss` checks whether a loss of your own keeps the contract.
+A loss is a ``NamedTuple`` with at least one field and the two methods of `Loss`. Write them with arithmetic and NumPy
+functions, and multiply by comparisons instead of using ``if``, so that the same code works for arrays and, compiled,
+for scalars. `cavity.testing.check_loss` checks your own loss.
 
-A loss may offer more, each of which has a default (`Offers`). Above all, one that is linear in pieces may say so by a
-method ``pieces(y)``: exact integrals follow. It returns triples ``(end, slope, offset)`` from left to right, of which
-the last ends at infinity: the loss is ``offset + slope * z`` for ``z`` up to ``end`` and beyond the end before. It is
-written for a number ``y`` and for an array, without ``if``; what does not depend on ``y`` may be a float in both.
+A loss can have further, optional members (`Offers`). The most useful one is a method ``pieces(y)`` of a piecewise
+linear loss, which allows exact integrals. It returns triples ``(end, slope, offset)`` from left to right: the loss is
+``offset + slope * z`` for ``z`` between the previous end and ``end``, and the last end is infinity. The method must
+work for a number ``y`` and for an array, without ``if``; parts that do not depend on ``y`` can be floats.
 
-`cavity.losses.joint` has losses of several linear predictors.
+`cavity.losses.joint` contains losses of several linear predictors.
 """
 
 from cavity.losses._counts import Gamma, NegativeBinomial, Poisson

@@ -8,17 +8,17 @@ import numpy as np
 
 
 class Poisson(NamedTuple):
-    r"""Poisson loss for counts :math:`y`: the logarithm of their mean is the prediction.
+    r"""Poisson loss for counts :math:`y` with the mean :math:`e^z`.
 
     .. math:: \ell(y, z) = e(z) - y z, \qquad
         e(z) = \begin{cases} e^z & z \le c \\ e^c (1 + z - c) & z > c \end{cases}
 
-    Beyond the ceiling the exponential is continued by its tangent, so that nothing overflows and the loss stays convex.
+    Above the ceiling, the exponential is continued by its tangent, which prevents overflow and keeps the loss convex.
 
     Parameters
     ----------
     ceiling
-        The prediction :math:`c` beyond which that is done; the default stands for a mean of :math:`10^{13}`.
+        The ceiling :math:`c`; the default corresponds to a mean of :math:`10^{13}`.
 
     Examples
     --------
@@ -43,17 +43,17 @@ class Poisson(NamedTuple):
 
 
 class NegativeBinomial(NamedTuple):
-    r"""Negative binomial loss for counts :math:`y` of the mean :math:`e^z` that vary more than Poisson's.
+    r"""Negative binomial loss for counts :math:`y` with the mean :math:`e^z` that vary more than Poisson counts.
 
     .. math:: \ell(y, z) = (y + 1/\alpha) \log(1 + \alpha e^z) - y z, \qquad \alpha = s^2
 
-    The variance of a count of mean :math:`m` is :math:`m + \alpha m^2`: its rate varies by the share :math:`s`
-    of itself. As :math:`s` goes to zero, this is `Poisson` without a ceiling. Convex, and linear far out on both sides.
+    The variance of a count with mean :math:`m` is :math:`m + \alpha m^2`. In the limit :math:`s \to 0` this is
+    `Poisson` without a ceiling. The loss is convex, and linear for large positive and negative :math:`z`.
 
     Parameters
     ----------
     scale
-        Standard deviation :math:`s` of the rate as a share of its mean, the root of the dispersion :math:`\alpha`.
+        Standard deviation :math:`s` of the random rate divided by its mean; :math:`s^2 = \alpha` is the dispersion.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class NegativeBinomial(NamedTuple):
 
     @property
     def dispersion(self) -> float:
-        """The dispersion: how much the variance exceeds the mean, as a share of the squared mean."""
+        """The dispersion: variance minus mean, divided by the squared mean."""
         return self.scale * self.scale
 
     def value(self, y: Any, z: Any) -> Any:
@@ -90,20 +90,20 @@ class NegativeBinomial(NamedTuple):
 
 
 class Gamma(NamedTuple):
-    r"""Gamma loss for positive targets :math:`y` of the mean :math:`e^z`: waiting times, costs, rates.
+    r"""Gamma loss for positive targets :math:`y` with the mean :math:`e^z`, such as waiting times, costs and rates.
 
     .. math:: \ell(y, z) = \kappa (z + e(\log y - z)), \quad \kappa = s^{-2}, \qquad
         e(t) = \begin{cases} e^t & t \le c \\ e^c (1 + t - c) & t > c \end{cases}
 
-    The standard deviation of a target is the share :math:`s` of its mean. Beyond the ceiling the exponential is
-    continued by its tangent, so that nothing overflows and the loss stays convex.
+    The standard deviation of a target is :math:`s` times its mean. Above the ceiling, the exponential is continued by
+    its tangent, which prevents overflow and keeps the loss convex.
 
     Parameters
     ----------
     scale
-        Standard deviation :math:`s` as a share of the mean; the shape of the gamma density is :math:`\kappa = s^{-2}`.
+        Standard deviation :math:`s` divided by the mean; the shape of the gamma density is :math:`\kappa = s^{-2}`.
     ceiling
-        Logarithm :math:`c` of the ratio of target and predicted mean beyond which that is done.
+        The ceiling :math:`c` of the logarithm of target divided by predicted mean.
 
     Examples
     --------

@@ -9,17 +9,17 @@ Piece: TypeAlias = tuple[Any, Any, Any]
 
 
 class Loss(Protocol):
-    """What is asked of a loss. ``y`` and ``z`` are arrays that broadcast, or two numbers."""
+    """Interface of a loss. ``y`` and ``z`` are arrays that broadcast, or two numbers."""
 
     @property
     def targets(self) -> str:
-        """Which targets are meant.
+        """Kind of the targets.
 
         ``"signs"`` (-1 and +1), ``"reals"``, ``"counts"`` (reals of zero or more) or ``"positives"`` (above zero).
         """
 
     def value(self, y: Any, z: Any) -> Any:
-        """Loss of a prediction; never overflows where that is finite.
+        """Loss of a prediction. It must not overflow for a finite ``z``.
 
         Parameters
         ----------
@@ -30,7 +30,7 @@ class Loss(Protocol):
         """
 
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
-        """Value, slope and curvature in the predictor; at a kink the half sum of both sides.
+        """Value, first and second derivative with respect to ``z``; at a kink, the average of both sides.
 
         Parameters
         ----------
@@ -40,7 +40,7 @@ class Loss(Protocol):
 
 
 class Offers(NamedTuple):
-    """What a loss can do besides, by members of its own; the defaults are those of a loss without them.
+    """Optional members of a loss; the defaults are those of a loss without them.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Offers(NamedTuple):
 
 
 def offers(loss: object) -> Offers:
-    """Read what a loss offers; of a class, which of it its instances will have.
+    """Find the optional members of a loss, or of the instances of a class.
 
     Parameters
     ----------

@@ -45,14 +45,14 @@ class Squared(NamedTuple):
 
 
 class Absolute(NamedTuple):
-    r"""Absolute loss for real targets :math:`y`: noise of Laplace, whose outliers cost no more than their distance.
+    r"""Absolute loss for real targets :math:`y`, for Laplace noise; robust against outliers.
 
     .. math:: \ell(y, z) = \frac{|y - z|}{s}
 
     Parameters
     ----------
     scale
-        The mean size :math:`s` of the noise.
+        The scale :math:`s` of the noise: its mean absolute value.
 
     Examples
     --------
@@ -87,8 +87,8 @@ class Huber(NamedTuple):
     Parameters
     ----------
     threshold
-        The distance :math:`k` in units of the scale beyond which a row counts as an outlier. The default loses five
-        percent against the squared loss where the noise is Gaussian after all.
+        The distance :math:`k`, in units of the scale, beyond which a row counts as an outlier. With the default and
+        Gaussian noise, the loss is five percent less efficient than the squared loss.
     scale
         The scale :math:`s` of the noise.
 
@@ -118,7 +118,7 @@ class Huber(NamedTuple):
 
 
 class Quantile(NamedTuple):
-    r"""Pinball loss for real targets :math:`y`, least at a quantile of them in place of their mean.
+    r"""Pinball loss for real targets :math:`y`, which is minimised by a quantile.
 
     .. math:: \ell(y, z) = \frac{q \max(y - z, 0) + (1 - q) \max(z - y, 0)}{s}
 

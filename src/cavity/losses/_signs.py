@@ -10,7 +10,7 @@ from cavity.losses._protocol import Piece
 
 
 class Logistic(NamedTuple):
-    r"""Logistic loss for signs :math:`y`.
+    r"""Logistic loss for labels :math:`y` in -1 and +1.
 
     .. math:: \ell(y, z) = \log(1 + e^{-b y z})
 
@@ -50,14 +50,14 @@ class Logistic(NamedTuple):
 
 
 class Hinge(NamedTuple):
-    r"""Hinge loss of support vector machines for signs :math:`y`.
+    r"""Hinge loss of support vector machines for labels :math:`y` in -1 and +1.
 
     .. math:: \ell(y, z) = \max(0, c - y z)
 
     Parameters
     ----------
     margin
-        The margin :math:`c` below which a row costs something.
+        The margin :math:`c` below which the loss of a row is positive.
 
     Examples
     --------
@@ -85,7 +85,7 @@ class Hinge(NamedTuple):
 
 
 class QuasiZeroOne(NamedTuple):
-    r"""Continuous, non-convex stand-in of the paper for the 0-1 loss, for signs :math:`y`.
+    r"""Continuous, non-convex approximation of the 0-1 loss from the paper, for labels :math:`y` in -1 and +1.
 
     .. math:: \ell(y, z) = \begin{cases} 1 - \epsilon a & a < 0 \\ 1 - a/\epsilon & 0 \le a < \epsilon \\
         0 & a \ge \epsilon \end{cases}, \qquad a = y z
@@ -93,7 +93,7 @@ class QuasiZeroOne(NamedTuple):
     Parameters
     ----------
     epsilon
-        Width of the descent; 1 gives the hinge loss, smaller values come closer to the 0-1 loss.
+        Width of the descent. 1 gives the hinge loss; smaller values are closer to the 0-1 loss.
 
     Examples
     --------

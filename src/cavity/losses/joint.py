@@ -1,13 +1,13 @@
 r"""Losses of several linear predictors of one row, :math:`u(y, z_1, \ldots, z_K)`, all from the same features.
 
-A loss of this kind is a ``NamedTuple`` whose property ``predictors`` says how many there are. It needs its value alone;
-`cavity.testing.check_joint_loss` checks one of your own. Two members are optional:
+A loss of this kind is a ``NamedTuple`` with a property ``predictors``, the number of predictors, and a method
+``value``. `cavity.testing.check_joint_loss` checks your own loss. Two further methods are optional:
 
-- ``derivatives(y, z)``: value, slopes ``(..., K)`` and curvatures ``(..., K, K)``. Where there are more than three
-  predictors, sites follow from these, averaged over the posterior; without them, from 2 K + 1 values of the loss.
-- ``averages(y, z, weights, width)``: the weighted means of these three over nodes, ``z`` being ``(rows, nodes, K)``,
-  for predictors that have a further variance of ``width`` in all directions, one number per row. A loss that can
-  smooth itself needs fewer nodes.
+- ``derivatives(y, z)``: value, gradient ``(..., K)`` and Hessian ``(..., K, K)``. With more than three predictors,
+  sites are computed from these, averaged over the posterior. Without them, 2 K + 1 values of the loss are used.
+- ``averages(y, z, weights, width)``: the weighted means of these three over nodes, where ``z`` has the shape
+  ``(rows, nodes, K)`` and the predictors have an additional variance ``width`` in all directions, one number per row. A
+  loss that provides this method needs fewer nodes.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ __all__ = ["Normal", "Softmax"]
 
 
 class JointLoss(Protocol):
-    """What is asked of a loss of several predictors. ``z`` has one axis more than ``y``, the last, of predictors."""
+    """Interface of a loss of several predictors. They are the last axis of ``z``; its other axes are those of ``y``."""
 
     @property
     def targets(self) -> str:
-        """Which targets are meant: ``"classes"``, whole numbers from zero on, or ``"reals"``."""
+        """Kind of the targets: ``"classes"`` (integers from zero) or ``"reals"``."""
 
     @property
     def predictors(self) -> int:
         """Number of linear predictors."""
 
     def value(self, y: Any, z: Any) -> Any:
-        """Loss of a prediction; never overflows where that is finite.
+        """Loss of a prediction. It must not overflow for a finite ``z``.
 
         Parameters
         ----------
@@ -47,13 +47,13 @@ class JointLoss(Protocol):
 
 
 class Softmax(NamedTuple):
-    r"""Minus log probability of class :math:`y` among several, symmetric in the classes.
+    r"""Negative log probability of class :math:`y`, symmetric in the classes.
 
     .. math:: u(y, z) = \log \sum_k e^{s_k} - s_y, \qquad s = Q z.
 
-    Only differences of the scores :math:`s_k` count. The predictors are their coordinates in an orthonormal basis
-    :math:`Q` of all scores that sum to zero (`contrasts`), one fewer than classes. With the same normal prior for all
-    coefficients every such basis gives the same posterior.
+    Only differences of the scores :math:`s_k` matter. The predictors are the coordinates of the scores in an
+    orthonormal basis :math:`Q` of all scores that sum to zero (`contrasts`), one fewer than classes. With the same
+    normal prior for all coefficients, every such basis gives the same posterior.
 
     Parameters
     ----------
@@ -141,15 +141,15 @@ class Softmax(NamedTuple):
 
 
 class Normal(NamedTuple):
-    r"""Normal targets with a mean and a standard deviation of their own: minus their log density, up to a constant.
+    r"""Negative log density of normal targets with a predicted mean and standard deviation, up to a constant.
 
     .. math:: u(y, z) = z_2 + \tfrac12 (y - z_1)^2 e^{-2 z_2}.
 
     Parameters
     ----------
     floor
-        Smallest log standard deviation. Below it the exponential is continued by its tangent, so that nothing
-        overflows.
+        Smallest log standard deviation. Below it, the exponential is continued by its tangent, which prevents
+        overflow.
 
     Examples
     --------

@@ -37,53 +37,52 @@ def minimize(
     order: str | Order | ArrayLike = "cyclic",
     tol: float = 1e-3,
 ) -> Minimum:
-    r"""Look for the minimum of :math:`\sum_k u_k(\theta) + \tfrac12 \sum_i (\theta_i - m_i)^2 / v_i`.
+    r"""Search for the minimum of :math:`\sum_k u_k(\theta) + \tfrac12 \sum_i (\theta_i - m_i)^2 / v_i`.
 
-    EP runs on :math:`[\text{prior}(\theta) \prod_k e^{-u_k(\theta)}]^\beta`, the prior included, with an inverse
-    temperature that rises from loop to loop: the posterior narrows towards the minimum, and passes over what is smaller
-    than it. The lowest point seen is returned. It is a local minimum at best, as of every method that does not search
-    everywhere, but seldom the first that comes.
+    EP runs on :math:`[\text{prior}(\theta) \prod_k e^{-u_k(\theta)}]^\beta` with an inverse temperature
+    :math:`\beta` that increases from loop to loop. The posterior becomes narrower and approaches a minimum, and passes
+    over local minima that are smaller than its width. The lowest point seen is returned. There is no guarantee that it
+    is the global minimum.
 
-    Without a scheme, linear factors of one loss are annealed with the full covariance of their predictors, which goes
-    lower than any product of Gaussians: a smooth loss is minimised by Newton's method; one with kinks is smoothed by
-    the posterior's width of every predictor, narrowed from stage to stage. Other factors are annealed by EP, and at the
-    end stars that shrink, which need no derivatives, polish what was found.
+    Without a scheme, linear factors with one loss are minimised with the full covariance of their predictors. A smooth
+    loss is minimised by Newton's method. A loss with kinks is smoothed by the width of the posterior of every
+    predictor, and less so from stage to stage. Other factors are annealed by EP, followed by a local search
+    without derivatives.
 
     Parameters
     ----------
     factors
         The terms :math:`u_k`, as for `fit`.
     prior
-        A proper `FactorialGaussian`; a wide one hardly counts.
+        A proper `FactorialGaussian`. A wide prior has little influence.
     scheme
-        As for `fit`; None is the smoothing above for linear factors of one loss, and ``"rvq"`` elsewhere.
+        As for `fit`. None uses the smoothing above for linear factors with one loss, and ``"rvq"`` otherwise.
     beta
-        Inverse temperatures of the loops, one number each or a schedule such as `schedules.Annealing`; None rises from
-        1 to 100. Without effect on the smoothing, which begins at 1 and goes on as long as it gains.
+        Inverse temperatures, one number per loop or a schedule such as `schedules.Annealing`. None increases them from
+        1 to 100. Without effect on the smoothing, which starts at 1 and continues as long as the cost decreases.
     max_iter
-        Most loops of EP, 10 by default, or stages of smoothing, 24 by default.
+        Maximum number of loops of EP (10 by default) or of stages of smoothing (24 by default).
     damping, order
-        As for `fit`; for another random order pass `schedules.Shuffled(seed)`.
+        As for `fit`. For another random order, pass `schedules.Shuffled(seed)`.
     tol
-        Share of the cost: what gains less is not worth another loop.
+        Tolerance: the search ends when the cost decreases by less than this share.
 
     Returns
     -------
     Minimum
-        Point, cost, the posterior and costs of the loops, a status that says what to do, and how often factors were
-        asked.
+        Point, cost, posterior, the costs of the loops, status, and the number of evaluations of factors.
 
     Raises
     ------
     ValueError
-        If an argument does not fit; nothing has been computed then.
+        If an argument is invalid; nothing has been computed then.
     FactorError
-        If a factor raises; its index and the state before it are in the error.
+        If a factor raises an error; its index and the state before it are attached.
 
     Warns
     -----
     ConvergenceWarning
-        Scikit-learn's, if the status is not a success; what was found is returned all the same.
+        From scikit-learn, if the search did not succeed; the result is returned nevertheless.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Schemes: the rules that fit a site to a factor, by the paper's names and as values."""
+"""Schemes: methods that approximate a factor by a Gaussian, called its site."""
 
 from __future__ import annotations
 

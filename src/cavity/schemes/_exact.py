@@ -19,21 +19,21 @@ from cavity.moments import tilts
 class ExactProjection:
     r"""Match the exact moments of cavity times factor, one row after the other.
 
-    A row sees :math:`\theta` through :math:`z = x^\top \theta` only, which under the cavity is Gaussian with mean
-    :math:`m = x^\top \mu` and variance :math:`v = \sum_j x_j^2 \sigma_j^2`. With mass, mean :math:`m'` and variance
-    :math:`v'` of that Gaussian times the row's factor, every coordinate follows:
+    A row depends on :math:`\theta` only through :math:`z = x^\top \theta`, which under the cavity is Gaussian with mean
+    :math:`m = x^\top \mu` and variance :math:`v = \sum_j x_j^2 \sigma_j^2`. If :math:`m'` and :math:`v'` are the mean
+    and the variance of this Gaussian times the factor of the row, the coordinates are updated by
 
     .. math:: \mu_j \leftarrow \mu_j + \sigma_j^2 x_j \frac{m' - m}{v}, \qquad
         \sigma_j^2 \leftarrow \sigma_j^2 + (\sigma_j^2 x_j)^2\, \frac{v'/v - 1}{v}.
 
-    The result of one row is the cavity of the next; the site is the last Gaussian divided by the cavity, with the
-    product of the masses as its own. :math:`O(d)` per row. Exact for a single row, for rows that share no coordinate,
-    and for Gaussian factors along the axes; else it depends on the order of the rows, little where they are weak.
+    The result of one row is the cavity of the next, and the site is the last Gaussian divided by the first cavity. The
+    cost is :math:`O(d)` per row. The scheme is exact for a single row, for rows that share no coordinate, and for
+    Gaussian factors along the axes. Otherwise the result depends slightly on the order of the rows.
 
     Parameters
     ----------
     order
-        Nodes of the first Gauss-Hermite rule, for losses without ``pieces``; doubled until two rules agree.
+        Nodes of the first Gauss-Hermite rule, for losses without ``pieces``. It is doubled until two rules agree.
 
     Examples
     --------

@@ -19,14 +19,14 @@ from cavity.schemes.constants import ARMIJO, HALVINGS, ROUNDING
 class QuickLaplace:
     r"""Expand the cost to second order at the cavity mean (QLA, section 2.1 of the paper).
 
-    Exact on factorial Gaussians; one evaluation of the derivatives, :math:`O(d)`. Blind to kinks away from the
-    cavity mean. The site does not depend on the cavity variance.
+    Exact for products of independent Gaussians. It needs one evaluation of the derivatives, and ignores kinks away from
+    the cavity mean. The site does not depend on the cavity variance.
 
     Parameters
     ----------
     curvature
-        ``"exact"`` for the second derivative; ``"slope"`` for the size of the loss's slope in its place, as
-        the paper's program has it, which gives losses without curvature a scale.
+        ``"exact"`` uses the second derivative. ``"slope"`` uses the size of the slope of the loss instead, as in the
+        program of the paper, for losses without curvature.
 
     Examples
     --------
@@ -59,18 +59,18 @@ class Laplace:
 
     .. math:: \theta_\star = \arg\min_\theta\ \beta u(\theta) + \tfrac12 \sum_i (\theta_i - \mu_i)^2/\sigma_i^2
 
-    by Newton's method from the cavity mean with a line search that only ever goes down, so that the point is
-    never worse than the cavity mean. Exact on factorial Gaussians. At a kink the search stops where no step
-    along Newton's direction goes down.
+    The minimum is found by Newton's method with a line search, starting at the cavity mean. Exact for products of
+    independent Gaussians. At a kink, the search stops when no step along Newton's direction decreases the
+    objective.
 
     Parameters
     ----------
     curvature
-        As in `QuickLaplace`; it serves the search and the site.
+        As in `QuickLaplace`; used for the search and for the site.
     tol
-        Size of a step relative to the point at which the search ends.
+        Tolerance: the search ends when a step is smaller than this, relative to the point.
     max_steps
-        Most steps of the search.
+        Maximum number of steps of the search.
 
     Examples
     --------

@@ -10,12 +10,12 @@ from cavity.gaussians.factorial import FactorialGaussian
 
 
 class Scheme(Protocol):
-    """A rule that fits a factorial Gaussian, the site, to one factor in the presence of a cavity. Stateless."""
+    """A method that approximates one factor by a product of independent Gaussians (the site), given a cavity."""
 
     name: ClassVar[str]
 
     def check(self, factor: Factor) -> None:
-        """Raise `ValueError` if this scheme cannot serve the factor; called before anything is computed.
+        """Raise `ValueError` if this scheme does not support the factor; called before anything is computed.
 
         Parameters
         ----------
@@ -26,16 +26,16 @@ class Scheme(Protocol):
     def approximate(self, factor: Factor, cavity: FactorialGaussian, beta: float = 1.0) -> FactorialGaussian:
         r"""Fit a site to :math:`e^{-\beta u}`.
 
-        The cavity is proper and has the factor's own coordinates, as the site will. The site may have negative
-        precisions. Where no site could be computed its entries are NaN or infinite: trouble is data, to be
-        refused by the backend; errors are for wrong use.
+        The cavity is proper and has the coordinates of the factor, and so has the site. The site may have negative
+        precisions. If no site can be computed, its entries are NaN or infinite, and the update is rejected
+        later.
 
         Parameters
         ----------
         factor
-            The factor of cost u.
+            The factor with cost u.
         cavity
-            Everything else that is known: prior times the sites of all other factors.
+            The prior times the sites of all other factors.
         beta
             Inverse temperature.
         """

@@ -42,14 +42,14 @@ class GaussQuadrature:
     .. math:: \hat m_i = \sum_j w_j f(\theta_j) \phi_i(\theta_j), \qquad
         p = 1/\hat v - 1/\sigma^2, \quad r = \hat m/\hat v - \mu/\sigma^2
 
-    :math:`O(d)` with the default rule of precision 3, which is exact for constant factors only. Costs are
-    taken relative to their least, so nothing underflows. Where an estimated mass or variance is not positive,
-    which the rule allows, no site exists and the entries are NaN.
+    The default rule of precision 3 costs :math:`O(d)`, and is exact for constant factors only. Costs are taken relative
+    to their minimum, which prevents underflow. If an estimated mass or variance is not positive, no site exists and its
+    entries are NaN.
 
     Parameters
     ----------
     rule
-        An integration rule; those of higher order are more exact and cost more.
+        An integration rule. Rules of higher order are more accurate and more expensive.
 
     Examples
     --------
@@ -114,25 +114,25 @@ class VariationalQuadrature:
 
     .. math:: \tilde L(\alpha) = \sum_j w_j\, [g_j - f(\theta_j) \log g_j], \qquad \log g_j = \alpha^\top \phi(\theta_j)
 
-    With as many nodes as unknowns, which is the case of the precision-3 rule, the minimiser interpolates
-    :math:`\log f` at every node, and with :math:`h = \gamma\sigma`
+    If there are as many nodes as unknowns, as for the rule of precision 3, the minimiser interpolates :math:`\log f` at
+    every node. With :math:`h = \gamma\sigma`, the solution is
 
     .. math:: g_i = \frac{u_{+i} - u_{-i}}{2 h_i}, \quad c_i = \frac{u_{+i} + u_{-i} - 2 u_0}{h_i^2}, \quad
         p = \beta c, \quad r = \beta(c \mu - g).
 
-    This closed form is :math:`O(d)`, cannot underflow and is exact on factorial Gaussians. Newton's method is the
-    paper's own solver, :math:`O(d^3)` per step; beyond a range of about 30 of :math:`\log f` over the nodes it stops
-    early, with a flatter site, because the far nodes no longer count in double precision.
+    This closed form costs :math:`O(d)`, cannot underflow, and is exact for products of independent Gaussians. Newton's
+    method, the solver of the paper, costs :math:`O(d^3)` per step. If :math:`\log f` varies by more than about 30 over
+    the nodes, it stops early with a flatter site, because the far nodes no longer count in double precision.
 
     Parameters
     ----------
     rule
         An integration rule.
     solver
-        ``"closed"``, for rules that are stars, or ``"newton"``, for every rule with positive weights and at
-        least :math:`2d + 1` nodes.
+        ``"closed"`` for rules that are stars, or ``"newton"`` for every rule with positive weights and at least
+        :math:`2d + 1` nodes.
     tol
-        Size of a step of Newton's method relative to the unknowns at which it ends.
+        Tolerance: Newton's method ends when a step is smaller than this, relative to the unknowns.
 
     Examples
     --------

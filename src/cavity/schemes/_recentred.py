@@ -27,30 +27,31 @@ class _Fit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecentredQuadrature:
-    r"""Interpolate the cost about the peak of cavity times fitted factor: VQ as LA is to QLA, without derivatives.
+    r"""Interpolate the cost around the peak of cavity times fitted factor, without derivatives (RVQ).
 
-    From the star about :math:`t` with steps :math:`h`, which is at first the cavity mean with
-    :math:`h = \gamma\sigma`, take slope :math:`g` and curvature :math:`c` as in `VariationalQuadrature`. Then
+    A star is a centre :math:`t` with one node up and down along each axis, at distances :math:`h`. The first star has
+    its centre at the cavity mean, and :math:`h = \gamma\sigma`. Each star gives a slope :math:`g` and a curvature
+    :math:`c` as in `VariationalQuadrature`. The next star is
 
     .. math:: t \leftarrow t - a\,\frac{\beta g + (t - \mu)/\sigma^2}{w}, \qquad h = \frac{\gamma}{\sqrt w}, \qquad
         w = \beta \max(c, 0) + 1/\sigma^2,
 
-    with a share :math:`a \le 1` by which cavity times factor, the true one, rises; until :math:`t` and :math:`h`
-    have converged. The site is that of the last star, :math:`p = \beta c` and :math:`r = \beta (c t - g)`.
+    with a step size :math:`a \le 1` that increases cavity times factor, until :math:`t` and :math:`h` converge. The
+    site is that of the last star, :math:`p = \beta c` and :math:`r = \beta (c t - g)`.
 
-    Where the search ends because no share leads up although all curvatures are positive, :math:`t` lies at a kink, at
-    which a convex cost has many slopes; :math:`g` is then the one that balances the cavity. Exact on factorial
-    Gaussians. Usually two to four stars per factor. An arm at whose end the cost is not finite is shortened; where the
-    centre has no finite cost there is no site, and its entries are NaN or infinite.
+    If no step size increases cavity times factor although all curvatures are positive, :math:`t` is at a kink, where a
+    convex cost has many slopes; :math:`g` is then the slope that balances the cavity. Exact for products of independent
+    Gaussians. Usually two to four stars per factor are needed. If the cost at a node is not finite, the node is moved
+    closer. If the cost at the centre is not finite, there is no site, and its entries are NaN or infinite.
 
     Parameters
     ----------
     spread
         Distance :math:`\gamma` of the nodes, in standard deviations of cavity times site.
     tol
-        Length of a step, in the same unit, at which the centre has converged.
+        Tolerance: the centre has converged when a step is shorter than this, in the same unit.
     max_stars
-        Most stars; the last ten are for arms that must be shortened.
+        Maximum number of stars; the last ten are reserved for nodes that must be moved closer.
 
     Examples
     --------

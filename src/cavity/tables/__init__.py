@@ -1,4 +1,4 @@
-"""Rows of tables from files that may be larger than memory."""
+"""Tables in files that may be larger than memory."""
 
 from cavity.tables._batches import Batch, RawTexts, Reader, Texts
 from cavity.tables._files import open_reader

@@ -44,30 +44,28 @@ class Table:
         A file or several with the same columns: Parquet (``.parquet``), CSV (``.csv``, ``.tsv``, also with ``.gz``),
         NumPy (``.npy``, ``.npz``), or libsvm (``.svm``, ``.libsvm``), whose features are taken as they are.
     target
-        Column of labels or targets. Not needed for predictions, nor for libsvm files, where it is ``"target"``.
-    weight
-        Column of weights: a row of weight w counts as w equal rows.
-    offset
-        Column of known parts of the linear predictor, such as the logarithm of an exposure.
+        Column of labels or targets. Not needed for predictions. In libsvm files it is always ``"target"``.
+    weight, offset
+        Columns of weights, and of known terms of the linear predictor.
     categories
-        Columns of numbers that stand for categories, such as identifiers. Columns of text are categories anyway.
+        Columns of numbers that are categories, such as identifiers. Columns of text are always categories.
     drop
-        Columns that are left out.
+        Columns that are ignored.
     missing
-        What to do where a number is missing: ``"error"``, or ``"mean"``, which fills in the mean and adds a column that
-        says where.
+        How to treat missing numbers: ``"error"`` raises an error, ``"mean"`` uses the mean and adds a column that
+        marks them.
     hash_columns
-        Columns of text whose words are counted in ``2**hash_bits`` columns each, for texts of many words and for
-        categories of very many levels. So many columns get a product of Gaussians, in one pass where the rows do not
-        fit in memory.
+        Columns of text whose words are counted in ``2**hash_bits`` columns each, for longer texts and for categories
+        with very many levels. With so many columns the covariance is diagonal, and the fit is a single pass if the
+        rows do not fit in memory.
     hash_bits
-        Logarithm of the number of columns, to the base 2.
+        Logarithm of the number of hashed columns, to the base 2.
     memory
-        Bytes that encoded rows may take in memory, 64 MB by default, which keeps a fit below 1 GB in all; more rows are
-        read from the scratch file.
+        Number of bytes that encoded rows may use in memory. The default of 64 MB keeps a fit below 1 GB in total. If
+        the rows need more, they are read from the scratch file.
     scratch
-        Folder of the scratch file, by default that of the system for temporary files. It takes 8 bytes per row and
-        column, and during a fit 28 bytes per row for the sites.
+        Folder of the scratch file, by default the system's folder for temporary files. The file needs 8 bytes per row
+        and column, and during a fit 28 more bytes per row.
 
     Examples
     --------
