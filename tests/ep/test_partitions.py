@@ -182,7 +182,9 @@ def test_a_round_that_would_be_improper_is_shortened_with_its_sites():
     rows.accept = lambda chosen, share, from_before: (shares.append(share), accept(chosen, share, from_before))
     result = partitions.run(loss, prior_of(loss, 6), rows, Options(2, 1e-4))
     assert min(shares) < 1.0
-    taken = [s.towards(b, share, (1.0, 1.0)) for s, b, share in zip(rows.sites, rows._before, rows._shares, strict=True)]
+    taken = [
+        s.towards(b, share, (1.0, 1.0)) for s, b, share in zip(rows.sites, rows._before, rows._shares, strict=True)
+    ]
     total = matrix_of(sum(part.information for part in taken))
     assert np.allclose(np.tril(total), np.tril(result.sites.information), rtol=1e-9, atol=1e-6)
 

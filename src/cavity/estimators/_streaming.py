@@ -161,8 +161,8 @@ class StreamingEP(LinearEP):
     def merge(self, other: Self) -> Self:
         """Combine with a model trained on other rows.
 
-        What the rows say adds up, and the prior counts once: its variance, where the models found it, is the average
-        of theirs by rows. Both models stay as they are.
+        The information from the rows of both models is added, and the prior is counted once. An estimated prior
+        variance is the average of both, weighted by rows. Both models remain unchanged.
 
         Parameters
         ----------
@@ -172,12 +172,12 @@ class StreamingEP(LinearEP):
         Returns
         -------
         Self
-            A new model that knows what both know.
+            A new model that combines both.
 
         Raises
         ------
         ValueError
-            If the models differ in kind, features, loss, covariance or given prior, or if the product is not proper.
+            If the models differ in class, features, loss, covariance or given prior, or if no proper posterior results.
         """
         self._check_mergeable(other)
         result = copy.copy(self)
