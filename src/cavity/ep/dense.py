@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dgemv, dsyrk, dtrmm
+from scipy.linalg.blas import dgemm, dgemv, dsyrk, dtrmm
 from scipy.linalg.lapack import dpotrf, dpotrs, dtpttr, dtrtri, dtrttp
 
 from cavity.ep.knowledge import DenseKnowledge
@@ -26,6 +26,9 @@ from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 FloatArray = NDArray[np.float64]
 
 
+# Columns up to which weighted rows are multiplied as they are: beyond, half of the products is saved by choosing the rows
+# of positive and of negative weight first (between 100 and 200 columns both take the same time).
+_NARROW = 128
 # Rows are kept as one dense array between loops up to this size; beyond, each block is gathered when it is visited.
 _KEPT_BYTES = 2**28
 
@@ -166,6 +169,9 @@ class DenseWork(DensePosterior):
     def plus_sites(self, part: slice, precisions: FloatArray, information: FloatArray) -> FloatArray:
         """Add precisions of sites of a part of the rows to a matrix, of which the lower triangle counts, in place."""
         A = self._rows_of(part)
+        if A.shape[1] <= _NARROW:
+            weighted = A * precisions[:, None]
+            return np.asarray(dgemm(1.0, weighted.T, A.T, trans_b=1, beta=1.0, c=information, overwrite_c=1))
         for sign in (1.0, -1.0):
             chosen = sign * precisions > 0.0
             if np.any(chosen):
