@@ -12,6 +12,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from cavity.kernels._tricks import INNER
+
+kernel = njit(**INNER)
+
 
 def _powers_of_five(first: int, last: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
     """Leading 128 bits of 5**q, in two halves; rounded up for negative q, down for others."""
@@ -34,35 +38,38 @@ _FIVES = _powers_of_five(-300, 300)
 _TENS = np.array([10.0**q for q in range(23)])
 
 
-@njit
+@kernel
 def is_digit(byte: int) -> bool:
     return 48 <= byte <= 57
 
 
-@njit
-def _digits_at(text: Any, at: int, stop: int) -> tuple[Any, int, int, int, int]:
-    """Read digits and a point: the first 19 as a number, how many there are, the power of ten, digits seen, the end."""
-    number, significant, power, seen = np.uint64(0), 0, 0, 0
-    after_point = False
-    while at < stop:
-        byte = text[at]
-        if is_digit(byte):
-            seen += 1
-            if significant > 0 or byte != 48:
-                significant += 1
-            if significant <= 19:
-                number = number * np.uint64(10) + np.uint64(byte - 48)
-            if after_point:
-                power -= 1
-        elif byte == 46 and not after_point:
-            after_point = True
-        else:
-            break
+@kernel
+def _digits_at(text: Any, at: int, stop: int) -> tuple[Any, int, int, int]:
+    """Read digits and a point: the digits as a number, modulo 2**64, the power of ten, how many there are, the end."""
+    number, begin = np.uint64(0), at
+    while at < stop and is_digit(text[at]):
+        number = number * np.uint64(10) + np.uint64(text[at] - 48)
         at += 1
-    return number, significant, power, seen, at
+    seen, power = at - begin, 0
+    if at < stop and text[at] == 46:
+        begin = at = at + 1
+        while at < stop and is_digit(text[at]):
+            number = number * np.uint64(10) + np.uint64(text[at] - 48)
+            at += 1
+        power = begin - at
+    return number, power, seen - power, at
 
 
-@njit
+@kernel
+def _significant(text: Any, at: int, end: int) -> int:
+    """Count digits from the first that is not zero."""
+    count = 0
+    for place in range(at, end):
+        count += is_digit(text[place]) and (count > 0 or text[place] != 48)
+    return count
+
+
+@kernel
 def _exponent_at(text: Any, at: int, stop: int) -> tuple[Any, int]:
     """Read what follows an e: the exponent, cut off where it is absurd, and the end, negative if there is none."""
     sign, exponent = np.int64(1), np.int64(0)
@@ -77,7 +84,7 @@ def _exponent_at(text: Any, at: int, stop: int) -> tuple[Any, int]:
     return sign * exponent, at
 
 
-@njit
+@kernel
 def number_at(text: Any, at: int, stop: int) -> tuple[Any, int, bool]:
     """Read a number: its bits as float64, where it ends, and whether the bits are right.
 
@@ -88,7 +95,9 @@ def number_at(text: Any, at: int, stop: int) -> tuple[Any, int, bool]:
         if text[at] == 45:
             sign = np.uint64(1) << np.uint64(63)
         at += 1
-    number, significant, power, seen, at = _digits_at(text, at, stop)
+    first = at
+    number, power, seen, at = _digits_at(text, at, stop)
+    is_long = seen > 19 and _significant(text, first, at) > 19
     if seen == 0:
         return np.uint64(0), -1 - begin, True
     if at < stop and (text[at] == 101 or text[at] == 69):
@@ -96,15 +105,15 @@ def number_at(text: Any, at: int, stop: int) -> tuple[Any, int, bool]:
         if at < 0:
             return np.uint64(0), -1 - begin, True
         power += exponent
+    if is_long:
+        return np.uint64(0), at, False
     if number == 0:
         return sign, at, True
-    if significant > 19:
-        return np.uint64(0), at, False
     bits, is_right = _nearest(number, power)
     return bits | sign, at, is_right
 
 
-@njit
+@kernel
 def _nearest(number: Any, power: int) -> tuple[Any, bool]:
     """Bits of number times ten to the power, if they can be told."""
     if -22 <= power <= 22 and number <= np.uint64(1 << 53):
@@ -133,7 +142,7 @@ def _nearest(number: Any, power: int) -> tuple[Any, bool]:
     return (np.uint64(exponent - 1) << np.uint64(52)) + kept, True
 
 
-@njit
+@kernel
 def _leading_zeros(number: Any) -> int:
     zeros = 0
     for step in (32, 16, 8, 4, 2, 1):
@@ -143,7 +152,7 @@ def _leading_zeros(number: Any) -> int:
     return zeros
 
 
-@njit
+@kernel
 def _product(a: Any, b: Any) -> tuple[Any, Any]:
     """Upper and lower half of the product of two numbers of 64 bits."""
     half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)

@@ -11,6 +11,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from cavity.kernels._decimal import is_digit, number_at
+from cavity.kernels._tricks import INNER, OUTER
+
+kernel = njit(**INNER)
 
 
 class Fault(IntEnum):
@@ -40,11 +43,11 @@ class Lines(NamedTuple):
 
 def parse_lines(text: bytes, first_index: int) -> Lines:
     """Read whole lines; the last may lack its end. Numbers are the nearest float64."""
-    rows, entries = text.count(b"\n") + 1, text.count(b":")
+    buffer = np.frombuffer(text, dtype=np.uint8)
+    rows, entries = np.count_nonzero(buffer == ord("\n")) + 1, np.count_nonzero(buffer == ord(":"))
     labels, values = np.empty(rows), np.empty(entries)
     starts, indices = np.zeros(rows + 1, dtype=np.int32), np.empty(entries, dtype=np.int32)
     label_bits, value_bits = labels.view(np.uint64), values.view(np.uint64)
-    buffer = np.frombuffer(text, dtype=np.uint8)
     rows, entries, left, fault, place = _parse(buffer, first_index, label_bits, starts, indices, value_bits)
     labels, values = labels[:rows], values[:entries]
     if left:
@@ -66,7 +69,7 @@ def _finish(text: bytes, numbers: NDArray[np.float64]) -> list[int]:
     return [place for place, number in zip(places, numbers[left], strict=True) if np.isinf(number)]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True, **OUTER)
 def _parse(
     text: Any, first_index: int, labels: Any, starts: Any, indices: Any, values: Any
 ) -> tuple[int, int, int, int, int]:
@@ -99,7 +102,7 @@ def _parse(
         starts[rows] = entries
 
 
-@njit
+@kernel
 def _parse_features(
     text: Any, at: int, stop: int, first_index: int, indices: Any, values: Any, entries: int
 ) -> tuple[int, int, int, int]:
@@ -139,7 +142,7 @@ def _parse_features(
         last, at = index, end
 
 
-@njit
+@kernel
 def _after_spaces(text: Any, at: int, stop: int) -> int:
     """Skip spaces, tabs and carriage returns, not line ends."""
     while at < stop and (text[at] == 32 or text[at] == 9 or text[at] == 13):
@@ -147,19 +150,19 @@ def _after_spaces(text: Any, at: int, stop: int) -> int:
     return at
 
 
-@njit
+@kernel
 def _ends_word(text: Any, at: int, stop: int) -> bool:
     return at == stop or text[at] == 32 or text[at] == 10 or text[at] == 9 or text[at] == 13 or text[at] == 35
 
 
-@njit
+@kernel
 def _line_end(text: Any, at: int, stop: int) -> int:
     while at < stop and text[at] != 10:
         at += 1
     return at
 
 
-@njit
+@kernel
 def _after_query(text: Any, at: int, stop: int) -> int:
     """Skip ``qid:number``, a whole number; negative if it is none."""
     if at + 4 >= stop or text[at + 1] != 105 or text[at + 2] != 100 or text[at + 3] != 58:
@@ -171,7 +174,7 @@ def _after_query(text: Any, at: int, stop: int) -> int:
     return end if end > begin and _ends_word(text, end, stop) else -1
 
 
-@njit
+@kernel
 def _left(place: int) -> Any:
     """Bits of a NaN with a place in it."""
     return np.uint64(0xFFF) << np.uint64(51) | np.uint64(place)
