@@ -89,10 +89,11 @@ class ProductStreams:
         """Take in rows ``X``; say what was refused, and how many mini-batches there were."""
         refused: Counter[Refusal] = Counter()
         updates = 0
-        self._saved = [(s, s.snapshot(X)) for s in self._streams]
+        self._saved = []
         try:
             for stream, t in zip(self._streams, data.targets, strict=True):
                 outcomes = stream.take(X, t, data.weights, BATCH_SIZE)
+                self._saved.append((stream, stream.before))
                 updates += outcomes.size
                 if outcomes.any():
                     refused.update(self._codes[int(o)] for o in outcomes if o in self._codes)
