@@ -166,11 +166,12 @@ class Blocks(Evolving):
         """Ask what the loss of the next loop should be, by the predictors of the loop that ended."""
         return self.sites.next_loss(self.adaptation, self.loss, self.targets, self.rows.weights)
 
-    def visit(self, part: slice, fresh: bool, ledger: Ledger) -> None:
-        """Revise the rows of a block; halve their steps while the posterior would be improper."""
+    def visit(self, part: slice, fresh: bool, ledger: Ledger) -> row_sites.Revision:
+        """Revise the rows of a block; halve their steps while the posterior would be improper. Gives the full steps."""
         sites = self.sites.part(part)
         sites.mean[:], sites.variance[:] = self.work.predictors(part)
         o = self.options
+        revision: row_sites.Revision
         revision, step = self.fitting.propose(
             self.loss, self.targets[part], self.rows.weights[part], sites, beta=self.beta, power=o.power, fresh=fresh
         )
@@ -189,13 +190,14 @@ class Blocks(Evolving):
                 sites.accept(revision, step)
                 self.sites.put(part, sites, self.loss, self.targets, self.rows.weights)
                 self.held_back |= shortened < 1.0
-                return
+                return revision
             # At first in proportion; where prior and rows leave no room for that, by halves.
             factor = max(0.8 * share, least) if shortened == 1.0 and farthest < np.inf else 0.5
             step, shortened = factor * step, factor * shortened
             ledger.damp(-1)
         self.sites.put(part, sites, self.loss, self.targets, self.rows.weights)
         self._note(ledger, part, np.ones(step.size, dtype=bool), Refusal.IMPROPER_POSTERIOR)
+        return revision
 
     def _note(self, ledger: Ledger, part: slice, refused: NDArray[np.bool_], why: Refusal) -> None:
         for row in np.flatnonzero(refused):

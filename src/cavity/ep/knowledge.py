@@ -112,6 +112,11 @@ class DenseKnowledge:
         """Keep a share of it."""
         return DenseKnowledge(factor * self.information, factor * self.shift, factor * self.log_scale)
 
+    def of_columns(self, change: Any) -> DenseKnowledge:
+        """Say the same of the coefficients of other columns, which a sparse matrix makes from the ones that were."""
+        information = change @ (change @ self.information).T
+        return DenseKnowledge(0.5 * (information + information.T), change @ self.shift, self.log_scale)
+
     def moved(self, ratio: float, shift: FloatArray) -> DenseKnowledge:
         """Say the same of coefficients that are ``ratio`` times these, plus ``shift``."""
         G = self.information / ratio**2
@@ -185,6 +190,11 @@ class DiagonalKnowledge:
     def times(self, factor: float) -> DiagonalKnowledge:
         """Keep a share of it."""
         return DiagonalKnowledge(self.sites**factor)
+
+    def of_columns(self, change: Any) -> DiagonalKnowledge:
+        """Say the same of other columns, each of which is one of those that were, or none."""
+        sites = self.sites
+        return DiagonalKnowledge(FactorialGaussian(sites.log_scale, change @ sites.shift, change @ sites.precision))
 
     def moved(self, ratio: float, shift: FloatArray) -> DiagonalKnowledge:
         """Say the same of coefficients that are ``ratio`` times these, plus ``shift``."""

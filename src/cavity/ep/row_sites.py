@@ -115,12 +115,16 @@ class RowSites:
 
 
 class Revision(NamedTuple):
-    """Proposed changes of precision and shift, and which rows were refused and why."""
+    """Proposed changes of precision and shift, which rows were refused and why, and log masses of cavity times factor.
+
+    The last are of rows with a single predictor.
+    """
 
     precision: FloatArray
     shift: FloatArray
     improper: NDArray[np.bool_]
     nonfinite: NDArray[np.bool_]
+    log_mass: FloatArray | None = None
 
 
 def by_row(factors: FloatArray, values: FloatArray) -> FloatArray:
@@ -178,7 +182,8 @@ def propose(
         if not fresh:
             sites.damp(_turned(slope, sites.turn_shift) | _turned(d_precision, sites.turn_precision))
     sites.turn_precision[:], sites.turn_shift[:] = d_precision, slope
-    return Revision(d_precision, d_shift, cavity.improper, refused & ~cavity.improper), sites.step.copy()
+    revision = Revision(d_precision, d_shift, cavity.improper, refused & ~cavity.improper, tilt.log_mass)
+    return revision, sites.step.copy()
 
 
 def log_scale(
@@ -199,6 +204,16 @@ def log_scale(
         products = spread + (r - 0.5 * t * cavity.mean) * cavity.mean
         scales = (masses - products) / power
     return float(np.sum(scales[np.isfinite(scales) & ~cavity.improper]))
+
+
+def first_log_scale(log_mass: FloatArray, sites: RowSites) -> float:
+    """Give the same for sites that were uniform before: ``sites.mean`` and ``sites.variance`` are of their cavities."""
+    t, r, m, v = sites.precision, sites.shift, sites.mean, sites.variance
+    with np.errstate(all="ignore"):
+        grown, slope = 1.0 + t * v, r - t * m
+        products = (r - 0.5 * t * m) * m + 0.5 * slope**2 * v / grown - 0.5 * np.log(grown)
+        scales = log_mass - products
+    return float(np.sum(scales[np.isfinite(scales)]))
 
 
 def _turned(change: FloatArray, before: FloatArray) -> NDArray[np.bool_]:

@@ -21,7 +21,7 @@ from cavity.estimators._checkpoints import Checkpoint
 from cavity.estimators._design import Data, Totals
 from cavity.estimators._joint import repeated, repeated_groups
 from cavity.estimators._parameters import Parameters
-from cavity.estimators._plan import Plan, of_each, plan_fit
+from cavity.estimators._plan import Plan, of_each, plan_fit, plan_stream
 from cavity.estimators._posteriors import TRANSIENT, moments_of
 from cavity.estimators._reading import ReadsRows
 from cavity.estimators._sources import Coding, InMemory, Prepared, Source, Summary, Task, is_source
@@ -53,6 +53,7 @@ class LinearEP(ReadsRows):
     # Declared for the reader: subclasses set them in their constructors.
     random_state: Any
     covariance: Any
+    class_weight: Any
 
     # Prior variance of the predictor of an average row under which a prior variance is called typical.
     _typical_spread = 5.0
@@ -134,6 +135,8 @@ class LinearEP(ReadsRows):
             if is_source(X):
                 if y is not None or sample_weight is not None or offset is not None:
                     raise ValueError("a table names its target, weights and offsets itself: pass the table alone")
+                if self.max_iter == 1 and checkpoint is None and self._learned_in_one_pass(X):
+                    return self
                 prepared = self._prepare_source(X)
             else:
                 prepared = self._prepare_arrays(X, y, sample_weight, offset)
@@ -163,6 +166,15 @@ class LinearEP(ReadsRows):
     def _prepare_source(self, source: Source) -> tuple[Prepared, Totals, Any]:
         """Do the same for rows from elsewhere, by their summary."""
         summary = source.cavity_summary("classes" if is_classifier(self) else "numbers")
+        try:
+            coding, totals, joint = self._adopt(summary)
+            return source.cavity_prepare(coding, bool(self.fit_intercept)), totals, joint
+        except BaseException:
+            getattr(source, "cavity_discard", lambda: None)()
+            raise
+
+    def _adopt(self, summary: Summary) -> tuple[Coding, Totals, Any]:
+        """Take over names, levels and targets of a source; the last is a joint loss and its plan, or None."""
         names = None if summary.names is None else np.asarray(summary.names, dtype=object)
         found = {
             "feature_names_in_": names,
@@ -174,30 +186,55 @@ class LinearEP(ReadsRows):
             if value is not None:
                 setattr(self, name, value)
         self.n_features_in_ = summary.features
-        try:
-            coding, totals = self._adopt_targets(summary)
-            intercept = bool(Parameters.of(self, self._width).intercept)
-            joint = self._joint(int(summary.weight), self._width + int(intercept), self.covariance, stream=False)
-            if joint is not None:
-                coding = self._joint_coding(coding, summary)
-            return source.cavity_prepare(coding, intercept), totals, joint
-        except BaseException:
-            getattr(source, "cavity_discard", lambda: None)()
-            raise
+        coding, totals = self._adopt_targets(summary)
+        intercept = bool(Parameters.of(self, self._width).intercept)
+        joint = self._joint(int(summary.weight), self._width + int(intercept), self.covariance, stream=False)
+        return (coding if joint is None else self._joint_coding(coding, summary)), totals, joint
+
+    def _learned_in_one_pass(self, source: Any) -> bool:
+        """Take in labelled rows while they are read for the first time; False where they must be looked at before.
+
+        Plan and prior of the pass follow from the first rows, as in a stream; the prior that counts from all of them.
+        """
+        begin = getattr(source, "cavity_one_pass", None)
+        simple = self.prior_groups is None and np.ndim(self.prior_mean) == np.ndim(self.prior_variance) == 0
+        if begin is None or not simple or not is_classifier(self) or isinstance(self.class_weight, str):
+            return False
+        rows = begin(bool(self.fit_intercept))
+        if rows is None or self.covariance == "sparse":
+            return False
+        coding, totals, joint = self._adopt(rows.summary())
+        if joint is not None or not rows.take(self._stream_task(totals), coding):
+            return False
+        totals = self._adopt(rows.summary())[1]
+        task = self._stream_task(totals)
+        self._keep(task.plan, task.parameters.intercept, rows.results(task), totals)
+        return True
+
+    def _stream_task(self, totals: Totals) -> Task:
+        """Say what a single pass does with rows of these sums."""
+        return self._task(
+            self._make_loss(), plan_stream(self._width + int(self.fit_intercept), self.covariance), totals
+        )
+
+    def _task(self, loss: Any, plan: Plan, totals: Totals) -> Task:
+        """Say what is to be run on rows of these sums."""
+        p, typical = Parameters.of(self, self._width), totals.typical_variance(self._typical_spread)
+        prior, groups = self._prior_and_groups(p, typical, getattr(loss, "predictors", 1))
+        adaptation = Adaptive(groups, self._finds_scale, weight=totals.rows)
+        return Task(loss, prior, plan, p, adaptation, random_state=self.random_state)
 
     def _learn(self, rows: Prepared, totals: Totals, joint: tuple[Any, Plan] | None, checkpoint: Any) -> None:
         """Plan, run EP, and keep what it found."""
-        p = Parameters.of(self, self._width)
         if joint is None:
-            loss, (plan, analysis) = self._make_loss(), plan_fit(rows, p.covariance)
+            loss, (plan, analysis) = self._make_loss(), plan_fit(rows, self.covariance)
         else:
             (loss, plan), analysis = joint, None
-        typical = totals.typical_variance(self._typical_spread)
-        prior, groups = self._prior_and_groups(p, typical, getattr(loss, "predictors", 1))
-        adaptation = Adaptive(groups, self._finds_scale, weight=totals.rows)
-        outcomes = rows.run(Task(loss, prior, plan, p, adaptation, analysis, self.random_state, checkpoint))
+        task = self._task(loss, plan, totals)._replace(analysis=analysis, checkpoint=checkpoint)
+        outcomes = rows.run(task)
         with threads_for(rows.shape):
-            self._keep(plan, p.intercept, outcomes, totals.plus(self._constants(rows, outcomes[0].loss)))
+            totals = totals.plus(self._constants(rows, outcomes[0].loss))
+            self._keep(plan, task.parameters.intercept, outcomes, totals)
 
     def _check_parameters(self) -> None:
         """Check all parameters before the data are looked at."""

@@ -22,9 +22,9 @@ from cavity.gaussians import Analysis
 from cavity.gaussians._analysis import analyse_blocks
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.losses import Loss
-from cavity.tables._product import one_pass
 from cavity.tables._rows import Encoder, FileRows
 from cavity.tables._spool import Spool
+from cavity.tables._streams import one_pass
 
 FloatArray = NDArray[np.float64]
 

@@ -17,6 +17,7 @@ from cavity.tables._batches import Batch, Reader, Texts
 from cavity.tables._files import open_reader
 from cavity.tables._first_pass import FirstPass, where
 from cavity.tables._gathering import first_bad
+from cavity.tables._one_pass import OnePass
 from cavity.tables._prepared import SpooledTable
 from cavity.tables._rows import Encoder
 from cavity.tables._schema import Roles, resolve
@@ -121,16 +122,27 @@ class Table:
 
     # What estimators ask for, `cavity.estimators._sources`.
 
-    def cavity_summary(self, targets: str) -> Summary:
-        """Read all rows once: gather what an estimator wants to know, and write records of them."""
+    def cavity_one_pass(self, intercept: bool) -> OnePass | None:
+        """Read the first rows of the only pass over rows with labels; None if they have but one."""
+        readers, found = self._first_pass("classes")
+        large = sum(reader.size for reader in readers) > self.memory
+        rows = OnePass(found, found.read(readers), self.hash_bits, intercept, large)
+        return rows if len(found.classes) > 1 else None
+
+    def _first_pass(self, targets: str) -> tuple[list[Reader], FirstPass]:
+        """Open all files, and say what their columns are."""
         roles = self._roles
         readers = self._readers(roles.categories, roles.hashed)
         if roles.target is None and list(readers[0].kinds) == ["target"]:  # libsvm
             roles = replace(roles, target="target")
         if roles.target is None:
             raise ValueError("a table needs target=, the name of the column to be predicted")
-        schema = resolve(readers, roles)
-        found = FirstPass(schema, roles, targets, self.missing == "mean")
+        return readers, FirstPass(resolve(readers, roles), roles, targets, self.missing == "mean")
+
+    def cavity_summary(self, targets: str) -> Summary:
+        """Read all rows once: gather what an estimator wants to know, and write records of them."""
+        readers, found = self._first_pass(targets)
+        schema, has_offset = found.schema, found.roles.offset is not None
         if schema.hashed or schema.has_rows:
             return self._wide_summary(readers, found)
         width = len(schema.numbers) + len(schema.categories) + 3
@@ -146,7 +158,7 @@ class Table:
         except BaseException:
             spool.close()
             raise
-        self._found["rows"] = SpooledTable(spool, records, encoder, roles.offset is not None, self.memory)
+        self._found["rows"] = SpooledTable(spool, records, encoder, has_offset, self.memory)
         return summary
 
     def _wide_summary(self, readers: Sequence[Reader], found: FirstPass) -> Summary:

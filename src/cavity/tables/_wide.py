@@ -24,9 +24,9 @@ from cavity.tables._batches import Batch, RawTexts, Reader
 from cavity.tables._first_pass import FirstPass, Read
 from cavity.tables._hashing import hashed
 from cavity.tables._prepared import SpooledTable
-from cavity.tables._product import one_pass
 from cavity.tables._rows import Encoder
 from cavity.tables._spool import Spool
+from cavity.tables._streams import one_pass
 
 FloatArray = NDArray[np.float64]
 
@@ -44,7 +44,7 @@ class WideSums:
         """Add rows."""
         self.width, self.rows = max(self.width, rows.shape[1]), self.rows + rows.shape[0]
         self.entries += rows.nnz
-        self.squares += float(rows.data @ rows.data)
+        self.squares += float(np.einsum("i,i", rows.data, rows.data))  # by one thread, unlike BLAS
 
 
 def sparse_part(batch: Batch, hashed_columns: Sequence[str], bits: int) -> Any:
@@ -172,10 +172,10 @@ class PreparedWide:
             raw = read.target if classes is None else classes[read.target.astype(np.intp)]
             X = encoded((read.numbers, codes), wide, counts, p)
             offset = None if found.roles.offset is None else read.offset / coding.unit
-            yield _of_weight(Data(X, coding.targets(raw), coding.weights(raw, read.weight), offset), read)
+            yield of_weight(Data(X, coding.targets(raw), coding.weights(raw, read.weight), offset), read)
 
 
-def _of_weight(data: Data, read: Read) -> Data:
+def of_weight(data: Data, read: Read) -> Data:
     """Leave out rows of weight zero."""
     kept = read.weight > 0.0
     if np.all(kept):
@@ -184,4 +184,4 @@ def _of_weight(data: Data, read: Read) -> Data:
     return Data(data.X[kept], data.targets[:, kept], data.weights[kept], offset)
 
 
-__all__ = ["PreparedWide", "WideSums", "WideTable", "encoded", "sparse_part"]
+__all__ = ["PreparedWide", "WideSums", "WideTable", "encoded", "of_weight", "sparse_part"]
