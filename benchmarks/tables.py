@@ -1,6 +1,7 @@
 """Fits from files: peak memory, the time of one pass, and the posterior beside that of the same rows in memory.
 
-It makes its own files, 5 GB of each kind, or fewer: `python -m benchmarks.tables --gigabytes 0.5`.
+It makes its own files, 5 GB of each kind, or fewer: `python -m benchmarks.tables --gigabytes 0.5`. The process of a fit
+first fits the first thousand rows of its file: imports and loading or compiling kernels are not part of the seconds.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +39,13 @@ from sklearn.metrics import log_loss
 warnings.simplefilter("ignore")
 from cavity import EPClassifier
 from cavity.tables import Table
+def fit(path, **options):
+    return EPClassifier(max_iter=int(sys.argv[3])).fit(Table(path, target=sys.argv[2], scratch=sys.argv[4], **options))
+fit(sys.argv[6], memory=0)
 start = time.perf_counter()
-table = Table(sys.argv[1], target=sys.argv[2], scratch=sys.argv[4])
-model = EPClassifier(max_iter=int(sys.argv[3])).fit(table)
+model = fit(sys.argv[1])
 seconds, score = time.perf_counter() - start, None
-if len(sys.argv) > 5:  # rows held out
+if sys.argv[5]:  # rows held out
     labels = [float(line.split(b" ", 1)[0]) > 0 for line in open(sys.argv[5], "rb")]
     table = Table(sys.argv[5], target=sys.argv[2], scratch=sys.argv[4])
     chances = np.concatenate([block[:, 1] for block in model.predict_proba(table)])
@@ -67,8 +71,8 @@ def at_size(gigabytes: float) -> tuple[list[Row], dict[str, str]]:
             count = write(path, int(gigabytes * 1e9))
             target = "target" if kind == "svm" else "bought"
             passes = [1] if kind == "svm" else [100, 1]
-            held_out = [write_held_out(folder / "held_out.svm")] if kind == "svm" else []
-            found = {loops: fitted(path, target, loops, *held_out) for loops in passes}
+            held_out = str(write_held_out(folder / "held_out.svm")) if kind == "svm" else ""
+            found = {loops: fitted(path, target, loops, held_out) for loops in passes}
             for loops, one in found.items():
                 lines.append(line(path, count, "one pass" if loops == 1 else "fit", one))
                 memory = f"{one['memory'] / 1e9:.2f} GB, {one['status']}, {one['loops']} loops, {one['seconds']:.0f} s"
@@ -80,12 +84,26 @@ def at_size(gigabytes: float) -> tuple[list[Row], dict[str, str]]:
     return rows, {"tables-fits": markdown(HEADER, lines)}
 
 
-def fitted(path: Path, target: str, loops: int, *held_out: Path) -> dict[str, Any]:
+def fitted(path: Path, target: str, loops: int, held_out: str) -> dict[str, Any]:
     """Fit in a process of its own; score rows held out, if there are any."""
-    command = [sys.executable, "-c", FIT, str(path), target, str(loops), str(path.parent), *map(str, held_out)]
+    first = first_rows(path)
+    command = [sys.executable, "-c", FIT, str(path), target, str(loops), str(path.parent), held_out, str(first)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
+    first.unlink()
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def first_rows(path: Path, count: int = 1000) -> Path:
+    """Write the first rows of a file to one of its own, of the same kind."""
+    first = path.with_stem("first")
+    if path.suffix == ".parquet":
+        batch = next(pyarrow.parquet.ParquetFile(path).iter_batches(count))
+        pyarrow.parquet.write_table(pyarrow.Table.from_batches([batch]), first)
+    else:
+        with path.open("rb") as file:
+            first.write_bytes(b"".join(islice(file, count)))
+    return first
 
 
 def line(path: Path, count: int, work: str, one: dict[str, Any]) -> tuple[str, ...]:

@@ -140,6 +140,15 @@ def test_numbers_may_stand_for_categories(frame, files):
     assert set(model.prior_variance_) == {"features", "c", "kind"}
 
 
+@pytest.mark.parametrize("max_iter", [100, 1])
+def test_groups_of_columns_have_prior_variances_of_their_own(max_iter, frame, files):
+    model = EPClassifier(max_iter=max_iter, prior_groups={"first": ["a"], "others": ["b", "c"]})
+    model.fit(table_of(files["csv"], "label"))
+    assert set(model.prior_variance_) == {"first", "others", "kind"}
+    expected = EPClassifier(max_iter=max_iter, prior_groups=model.prior_groups).fit(standardised(frame), frame["label"])
+    assert_same(model, expected)
+
+
 @pytest.mark.parametrize("memory", [1 << 28, 0])
 def test_missing_numbers_are_filled_and_marked_if_asked(memory, frame, tmp_path):
     holes = frame[[*FEATURES, "label"]].copy()
