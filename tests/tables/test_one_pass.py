@@ -101,7 +101,7 @@ def test_columns_of_a_fit_are_linear_functions_of_those_that_are_taken_in(missin
     coding, totals, _ = model._adopt(going.summary())
     encode = going._dense
     going._dense = lambda read, wide: taken.append(encode(read, wide)) or taken[-1]
-    assert going.take(model._stream_task(totals), coding)
+    assert going.take(model._task(totals), coding)
     model._adopt(going.summary())
     change = going._change(model._width + 1)
     padded = [np.pad(block, ((0, 0), (0, change.shape[1] - block.shape[1]))) for block in taken]

@@ -204,22 +204,18 @@ class LinearEP(ReadsRows):
         if rows is None or self.covariance == "sparse":
             return False
         coding, totals, joint = self._adopt(rows.summary())
-        if joint is not None or not rows.take(self._stream_task(totals), coding):
+        if joint is not None or not rows.take(self._task(totals), coding):
             return False
         totals = self._adopt(rows.summary())[1]
-        task = self._stream_task(totals)
+        task = self._task(totals)
         self._keep(task.plan, task.parameters.intercept, rows.results(task), totals)
         return True
 
-    def _stream_task(self, totals: Totals) -> Task:
-        """Say what a single pass does with rows of these sums."""
-        return self._task(
-            self._make_loss(), plan_stream(self._width + int(self.fit_intercept), self.covariance), totals
-        )
-
-    def _task(self, loss: Any, plan: Plan, totals: Totals) -> Task:
-        """Say what is to be run on rows of these sums."""
+    def _task(self, totals: Totals, loss: Any = None, plan: Plan | None = None) -> Task:
+        """Say what is to be run on rows of these sums; without a plan, as in a stream."""
         p, typical = Parameters.of(self, self._width), totals.typical_variance(self._typical_spread)
+        loss = self._make_loss() if loss is None else loss
+        plan = plan_stream(self._width + int(p.intercept), p.covariance) if plan is None else plan
         prior, groups = self._prior_and_groups(p, typical, getattr(loss, "predictors", 1))
         adaptation = Adaptive(groups, self._finds_scale, weight=totals.rows)
         return Task(loss, prior, plan, p, adaptation, random_state=self.random_state)
@@ -230,7 +226,7 @@ class LinearEP(ReadsRows):
             loss, (plan, analysis) = self._make_loss(), plan_fit(rows, self.covariance)
         else:
             (loss, plan), analysis = joint, None
-        task = self._task(loss, plan, totals)._replace(analysis=analysis, checkpoint=checkpoint)
+        task = self._task(totals, loss, plan)._replace(analysis=analysis, checkpoint=checkpoint)
         outcomes = rows.run(task)
         with threads_for(rows.shape):
             totals = totals.plus(self._constants(rows, outcomes[0].loss))

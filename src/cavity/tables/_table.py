@@ -37,8 +37,8 @@ class Table:
     per level and a prior variance that is found; levels that occur only in new data have the prior.
 
     Rows are visited in the order of a hash of their content, so that it does not matter how files are sorted, and equal
-    rows count as one of the sum of their weights. ``EPClassifier(max_iter=1)`` reads the files once where it can, with no
-    scratch file, and visits rows in the order of the files.
+    rows count as one of the sum of their weights. ``EPClassifier(max_iter=1)`` reads the files once where it can, and
+    writes no scratch file, and visits rows in their order.
 
     Parameters
     ----------
