@@ -127,7 +127,7 @@ class FullStreams:
         refused, updates = Counter[Refusal](), 0
         rows: Any = _Block(X, data.targets, np.ones(len(X)) if data.weights is None else data.weights, data.offset)
         for k, known in enumerate(self._known):
-            found = run(_Visits(self._loss, rows, DenseWork(rows, self._prior, known), k, self._seen), _ONCE)
+            found = run(_Visits(self._loss, rows, _Work(rows, self._prior, known), k, self._seen), _ONCE)
             self._known[k] = found.sites
             updates += found.trace.updates
             for (_, why), count in found.trace.refusals.items():
@@ -158,6 +158,27 @@ class _Block(NamedTuple):
 
     def block(self, part: slice) -> FloatArray:
         return self.X[part]
+
+
+class _Work(DenseWork):
+    """Products by NumPy, during which another thread can read the next rows: SciPy's keep the interpreter locked."""
+
+    def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the linear predictors of a part of the rows."""
+        A = self._rows_of(part)
+        half = A @ self._inverse().T
+        variance = np.einsum("ij,ij->i", half, half)
+        self._spread = np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
+        return A @ self.mean, variance
+
+    def plus_sites(self, part: slice, precisions: FloatArray, information: FloatArray) -> FloatArray:
+        """Add precisions of sites of a part of the rows to a matrix, in place."""
+        scaled = self._rows_of(part) * np.sqrt(np.abs(precisions))[:, None]
+        negative = scaled[precisions < 0.0]
+        information += scaled.T @ scaled
+        if len(negative):
+            information -= 2.0 * (negative.T @ negative)
+        return information
 
 
 class _Visits(Blocks):
