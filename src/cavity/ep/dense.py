@@ -26,8 +26,8 @@ from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 FloatArray = NDArray[np.float64]
 
 
-# Columns up to which weighted rows are multiplied as they are: beyond, half of the products is saved by choosing the rows
-# of positive and of negative weight first (between 100 and 200 columns both take the same time).
+# Columns up to which weighted rows are multiplied as they are. Beyond, choosing rows by the sign of their weight first
+# saves half of the products; between 100 and 200 columns both take the same time.
 _NARROW = 128
 # Rows are kept as one dense array between loops up to this size; beyond, each block is gathered when it is visited.
 _KEPT_BYTES = 2**28

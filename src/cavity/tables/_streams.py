@@ -91,7 +91,7 @@ class Pass:
             known, loss = known.times(site_factor(loss, scale, 0.0)), with_scale(loss, scale)
         for _ in range(10 if groups else 0):
             posterior = known.posterior(prior)
-            new = revised_variances(prior, posterior.mean, posterior.variance, groups, cautious=False)
+            new = revised_variances(prior, posterior.mean, posterior.variance, groups)
             moved = float(np.max(np.abs(np.log(new / variances_of(prior, groups)))))
             prior = with_variances(prior, groups, new)
             if moved < 0.02:
