@@ -21,8 +21,7 @@ class InProcess:
     def __init__(self, rows: Sequence[Rows], analysis: Analysis | None = None) -> None:
         self.rows, self.analysis = rows, analysis
         self.sites: list[PartSites | None] = [None] * len(rows)
-        self._before = list(self.sites)
-        self._shares = [1.0] * len(rows)
+        self.mixes: list[Sequence[float]] = [(0.0, 1.0)] * len(rows)
 
     @property
     def count(self) -> int:
@@ -33,18 +32,15 @@ class InProcess:
         """Visit the rows of these partitions."""
         total: Sums | None = None
         for k in chosen:
-            new, sums = sweep(self.rows[k], self.sites[k], message, self._shares[k], self._before[k])
-            self._before[k], self.sites[k] = self.sites[k], new
+            self.sites[k], sums = sweep(self.rows[k], self.sites[k], message, self.mixes[k])
             total = sums if total is None else total.plus(sums)
         assert total is not None
         return total
 
-    def accept(self, chosen: Sequence[int], share: float, from_before: bool) -> None:
-        """Remember the share for the next sweep."""
+    def accept(self, chosen: Sequence[int], mix: Sequence[float]) -> None:
+        """Remember the combination for the next sweep."""
         for k in chosen:
-            self._shares[k] = share
-            if share == 1.0 or not from_before:
-                self._before[k] = None
+            self.mixes[k] = mix
 
     def forget(self) -> None:
         """Drop all sites."""
@@ -56,5 +52,5 @@ class InProcess:
 
     def log_scale(self, message: Message) -> float:
         """Sum up the scales of all sites."""
-        parts = zip(self.rows, self.sites, self._shares, self._before, strict=True)
-        return sum(log_scale(rows, sites, message, share, before) for rows, sites, share, before in parts)
+        parts = zip(self.rows, self.sites, self.mixes, strict=True)
+        return sum(log_scale(rows, sites, message, mix) for rows, sites, mix in parts)

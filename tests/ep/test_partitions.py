@@ -142,8 +142,8 @@ def test_at_the_fixed_point_the_posterior_alone_decides_on_the_sites(loss):
     for part, sites in zip(rows.rows, rows.sites, strict=True):
         derived, sums = sweep(part, None, message)
         assert sums.rederived == 1
-        assert np.allclose(derived.precision, sites.precision, rtol=1e-3, atol=1e-5)
-        assert np.allclose(derived.information, sites.information, rtol=1e-3, atol=1e-3)
+        assert np.allclose(derived.proposed[0].precision, sites.proposed[0].precision, rtol=1e-3, atol=1e-5)
+        assert np.allclose(derived.proposed[0].information, sites.proposed[0].information, rtol=1e-3, atol=1e-3)
 
 
 def test_a_run_continues_from_its_state_in_other_partitions():
@@ -163,29 +163,23 @@ class Overstated(InProcess):
         sums = super().sweep(message, chosen)
         self.rounds = getattr(self, "rounds", 0) + (not message.first)
         if self.rounds == 1:
-            worse = [replace(s, information=s.information - 1e4 * self._unit(s), shift=s.shift) for s in self.sites]
-            added = sum(w.information - s.information for w, s in zip(worse, self.sites, strict=True))
-            self.sites, sums = worse, sums._replace(information=sums.information + added)
+            less = 1e4 * np.eye(6)[np.triu_indices(6)]
+            self.sites = [self._worse(sites, less) for sites in self.sites]
+            sums = sums._replace(information=sums.information - len(self.sites) * less)
         return sums
 
-    def _unit(self, sites):
-        dim = sites.total_shift.size
-        return np.eye(dim)[np.triu_indices(dim)]
+    def _worse(self, sites, less):
+        last, *earlier = sites.proposed
+        return sites._replace(proposed=(last._replace(information=last.information - less), *earlier))
 
 
 def test_a_round_that_would_be_improper_is_shortened_with_its_sites():
     loss = losses.Logistic()
     X, y = problem(loss)
     rows = Overstated(parts_of(X, y, 3, np.arange(y.size)))
-    shares = []
-    accept = rows.accept
-    rows.accept = lambda chosen, share, from_before: (shares.append(share), accept(chosen, share, from_before))
     result = partitions.run(loss, prior_of(loss, 6), rows, Options(2, 1e-4))
-    assert min(shares) < 1.0
-    taken = [
-        s.towards(b, share, (1.0, 1.0)) for s, b, share in zip(rows.sites, rows._before, rows._shares, strict=True)
-    ]
-    total = matrix_of(sum(part.information for part in taken))
+    assert all(0.0 < mix[1] == 1.0 - mix[0] < 1.0 for mix in rows.mixes)
+    total = matrix_of(sum(s.mixed(mix).information for s, mix in zip(rows.sites, rows.mixes, strict=True)))
     assert np.allclose(np.tril(total), np.tril(result.sites.information), rtol=1e-9, atol=1e-6)
 
 
@@ -195,8 +189,8 @@ def test_sums_of_partitions_are_those_of_their_sites():
     rows = InProcess(parts_of(X, y, 3, np.arange(y.size)))
     result = partitions.run(loss, prior_of(loss, 6), rows, OPTIONS)
     total, shift = np.zeros((6, 6)), np.zeros(6)
-    for part, sites in zip(rows.rows, rows.sites, strict=True):
-        A = part.block(slice(None))
+    for part, kept, mix in zip(rows.rows, rows.sites, rows.mixes, strict=True):
+        A, sites = part.block(slice(None)), kept.mixed(mix)
         assert np.allclose(np.tril(matrix_of(sites.information)), np.tril((A.T * sites.precision) @ A))
         total, shift = total + (A.T * sites.precision) @ A, shift + A.T @ sites.shift
     assert np.allclose(total, result.sites.information)

@@ -33,8 +33,7 @@ class OnExecutor:
         self._executor, self._rows, self._names, self.analysis = executor, rows, names, analysis
         self._pattern = None if analysis is None else executor.share(analysis)  # once, and not with every message
         self._sites: list[Any] = [None] * len(rows)
-        self._before: list[Any] = [None] * len(rows)
-        self._shares = [1.0] * len(rows)
+        self._mixes: list[Sequence[float]] = [(0.0, 1.0)] * len(rows)
 
     @property
     def count(self) -> int:
@@ -56,19 +55,17 @@ class OnExecutor:
 
         total: Sums = self._repeated(attempt, message)
         for k in chosen:
-            self._before[k], self._sites[k] = self._sites[k], swept[k]
+            self._sites[k] = swept[k]
         return total
 
-    def accept(self, chosen: Sequence[int], share: float, from_before: bool) -> None:
-        """Remember the share for the next sweep, and drop what is not needed for it."""
+    def accept(self, chosen: Sequence[int], mix: Sequence[float]) -> None:
+        """Remember the combination for the next sweep."""
         for k in chosen:
-            self._shares[k] = share
-            if share == 1.0 or not from_before:
-                self._before[k] = None
+            self._mixes[k] = mix
 
     def forget(self) -> None:
         """Drop all sites."""
-        self._sites, self._before = [None] * self.count, [None] * self.count
+        self._sites = [None] * self.count
 
     def costs(self, loss: Loss, predictor: int, points: FloatArray, last: int) -> FloatArray:
         """Sum up the losses of all rows of the partitions up to the last at several points."""
@@ -85,9 +82,7 @@ class OnExecutor:
         return float(self._repeated(attempt, message))
 
     def _map(self, function: Callable[..., Any], shared: Any, chosen: Sequence[int]) -> list[Any]:
-        arguments = [
-            (self._rows[k], self._sites[k], shared, self._shares[k], self._before[k], self._pattern) for k in chosen
-        ]
+        arguments = [(self._rows[k], self._sites[k], shared, self._mixes[k], self._pattern) for k in chosen]
         return self._executor.map(function, arguments, [self._names[k] for k in chosen])
 
     def _repeated(self, attempt: Callable[[Any], Any], message: Message) -> Any:
@@ -103,18 +98,12 @@ class OnExecutor:
                         "rows were lost with a worker and cannot be computed again, since they were scattered: give X "
                         "as a collection that is read or computed by tasks"
                     ) from None
-                self._drop_lost()
+                self._sites = [None if self._executor.is_lost(sites) else sites for sites in self._sites]
                 if self._executor.is_lost(shared):
                     shared = self._executor.share(message)
                 if self._executor.is_lost(self._pattern):
                     self._pattern = self._executor.share(self.analysis)
         raise RuntimeError(f"workers were lost {_ROUNDS} times within a round of the fit")
-
-    def _drop_lost(self) -> None:
-        for k in range(self.count):
-            if self._executor.is_lost(self._sites[k]) or self._executor.is_lost(self._before[k]):
-                self._sites[k] = self._before[k] = None
-                self._shares[k] = 1.0
 
     def _tree(self, parts: list[Any]) -> Any:
         """Add up in groups, and groups of these."""

@@ -24,8 +24,10 @@ from cavity.dask._tasks import (
     look_at,
     meetings_of,
     read,
+    repeated_keys,
     repeats_among,
     reweight,
+    rows_with_keys,
     shape_and_targets,
     sum_of_function,
     sum_of_keys,
@@ -212,19 +214,22 @@ def joined(rows: Sequence[int], columns: int, threads: int) -> list[range]:
 def merged(executor: Executor, rows: Sequence[Any], count: int) -> list[Any]:
     """Let rows that occur in several partitions count once, with the weight of all, in the first of these.
 
-    16 bytes of hash and 8 of weight travel per row, and to the client only the places of rows that are repeated.
+    8 bytes of hash travel per row, and more only for rows that are repeated.
     """
     if len(rows) == 1:
         return list(rows)
     ranges = max(1, min(executor.threads, -(-count // _KEYS_AT_ONCE)))
     keys = executor.map(keys_in_ranges, [(part, ranges) for part in rows])
     found = [executor.map(item, [(part, r) for part in keys]) for r in range(ranges)]
-    repeats = executor.fetch(executor.map(repeats_among, [(each,) for each in found]))
+    short = np.concatenate(executor.fetch(executor.map(repeated_keys, [(each,) for each in found])))
+    if not short.size:
+        return list(rows)
+    repeated = executor.map(rows_with_keys, [(part, short) for part in rows])
+    changes = executor.fetch(executor.map(repeats_among, [(repeated,)]))[0]
+    changed = [k for k, (places, _) in enumerate(changes) if places.size]
     result = list(rows)
-    for k in range(len(rows)):
-        places, weights = (np.concatenate([repeat[k][i] for repeat in repeats]) for i in (0, 1))
-        if places.size:
-            result[k] = executor.map(reweight, [(rows[k], places.astype(np.intp), weights)])[0]
+    for k, part in zip(changed, executor.map(reweight, [(rows[k], *changes[k]) for k in changed]), strict=True):
+        result[k] = part
     return result
 
 

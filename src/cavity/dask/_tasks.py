@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,7 +110,11 @@ def look_at(block: Block, numbers: bool) -> Look:
     w = np.ones(rows) if block.weights is None else block.weights
     matrix = encode(X, levels, unseen=False) if levels else X
     _check_size(matrix)
-    sizes = float(w @ np.asarray(squared(matrix.astype(np.float64, copy=False)).sum(axis=1)).ravel())
+    if sparse.issparse(matrix):
+        squares = np.asarray(squared(matrix.astype(np.float64, copy=False)).sum(axis=1)).ravel()
+    else:
+        squares = np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64)
+    sizes = float(w @ squares)
     entries = int(matrix.nnz if sparse.issparse(matrix) else np.count_nonzero(matrix))
     classes = counts = moments = None
     if numbers:
@@ -134,12 +139,24 @@ def arrange(blocks: Sequence[Block], coding: Coding, intercept: bool, classes: A
     return Rows.arrange(X, coding.targets(raw), weights, intercept, offset)
 
 
-def keys_in_ranges(rows: Rows, ranges: int) -> list[tuple[Any, Any, Any]]:
-    """Keys, weights and places of all rows, split by ranges of the keys."""
+def keys_in_ranges(rows: Rows, ranges: int) -> list[Any]:
+    """Short keys of all rows, sorted, split by ranges."""
+    keys = np.sort(rows.keys(1)[:, 0])
+    bounds = [np.uint64((k << 64) // ranges) for k in range(1, ranges)]
+    return np.split(keys, np.searchsorted(keys, bounds))
+
+
+def repeated_keys(keys: Sequence[Any]) -> Any:
+    """Short keys that occur more than once, usually none."""
+    every = np.sort(np.concatenate(keys))
+    return np.unique(every[1:][every[1:] == every[:-1]])
+
+
+def rows_with_keys(rows: Rows, short: Any) -> tuple[Any, Any, Any]:
+    """Whole keys, weights and places of the rows with these short keys."""
     keys = rows.keys()
-    which = (keys[:, 0] >> np.uint64(48)) * np.uint64(ranges) >> np.uint64(16)
-    places = [np.flatnonzero(which == np.uint64(k)) for k in range(ranges)]
-    return [(keys[at], rows.weights[at], at) for at in places]
+    places = np.flatnonzero(np.isin(keys[:, 0], short))
+    return keys[places], rows.weights[places], places
 
 
 def repeats_among(parts: Sequence[tuple[Any, Any, Any]]) -> list[tuple[Any, Any]]:
@@ -186,18 +203,14 @@ def sum_of_function(rows: Rows, function: Callable[[FloatArray], FloatArray]) ->
     return float(rows.weights @ function(rows.targets[0])) if rows.order.size else 0.0
 
 
-def sweep_part(
-    rows: Rows, last: Swept | None, message: Message, share: float, before: Swept | None, analysis: Any
-) -> Swept:
-    """Visit the rows of a partition; ``last`` and ``before`` are what this gave in earlier rounds."""
-    return sweep(rows, last and last[0], message._replace(analysis=analysis), share, before and before[0])
+def sweep_part(rows: Rows, last: Swept | None, message: Message, mix: Sequence[float], analysis: Any) -> Swept:
+    """Visit the rows of a partition; ``last`` is what this gave in the round before."""
+    return sweep(rows, last and last[0], message._replace(analysis=analysis), mix)
 
 
-def log_scale_of_part(
-    rows: Rows, last: Swept | None, message: Message, share: float, before: Swept | None, analysis: Any
-) -> float:
+def log_scale_of_part(rows: Rows, last: Swept | None, message: Message, mix: Sequence[float], analysis: Any) -> float:
     """Logarithm of the scale of the sites of a partition."""
-    return log_scale(rows, last and last[0], message._replace(analysis=analysis), share, before and before[0])
+    return log_scale(rows, last and last[0], message._replace(analysis=analysis), mix)
 
 
 def columns_of(rows: Rows) -> ColumnCounts:
@@ -238,7 +251,7 @@ def _names_of(X: Any) -> tuple[str, ...] | None:
 
 def _check_size(matrix: Any) -> None:
     entries = matrix.data if sparse.issparse(matrix) else matrix
-    if float(np.max(np.abs(entries), initial=0.0)) > LARGEST_NUMBER:
+    if max(float(np.max(entries, initial=0.0)), -float(np.min(entries, initial=0.0))) > LARGEST_NUMBER:
         raise ValueError(f"X must hold numbers of at most {LARGEST_NUMBER:g} in size; scale its columns")
 
 
@@ -275,7 +288,8 @@ def _size_of_rows(rows: Rows) -> int:
 
 
 def _size_of_sites(sites: PartSites) -> int:
-    return sum(int(getattr(sites, name).nbytes) for name in PartSites.__slots__)
+    kept = (*(sites.start or ()), *chain.from_iterable(sites.proposed), *(sites.damping or ()))
+    return sum(int(array.nbytes) for array in {id(array): array for array in kept}.values())
 
 
 # Workers spill results to disk in time only where they know their size.

@@ -31,6 +31,8 @@ FloatArray = NDArray[np.float64]
 _NARROW = 128
 # Rows are kept as one dense array between loops up to this size; beyond, each block is gathered when it is visited.
 _KEPT_BYTES = 2**28
+# Rows of a block at most, where there are not more columns: arrays of one number per row stay in the cache.
+_MOST_ROWS = 1 << 13
 
 
 class DensePosterior:
@@ -125,7 +127,7 @@ class DenseWork(DensePosterior):
     def __init__(
         self, rows: Rows, prior: FactorialGaussian, start: DenseKnowledge | None = None, kept: bool = True
     ) -> None:
-        self.rows, self._block = rows, (slice(0), np.empty((0, rows.shape[1])))
+        self.rows, self._block, self._buffer = rows, (slice(0), np.empty((0, rows.shape[1]))), np.empty((0, 0))
         n, d = rows.shape
         self._kept = kept and 8 * n * d <= _KEPT_BYTES and n <= rows.at_once
         super().__init__(prior, DenseKnowledge.nothing(prior.dim) if start is None else start)
@@ -139,7 +141,7 @@ class DenseWork(DensePosterior):
         # 50 rows make array operations pay. With 20, problems converge in fewer loops that take longer; with 400, some
         # of few columns take more loops. Fewer than 16 blocks amortise factorisations, more see newer posteriors.
         smallest = max(50, d)
-        most = self.rows.at_once
+        most = min(self.rows.at_once, max(smallest, _MOST_ROWS))
         if first:
             return doubling_parts(n, min(smallest, most), most)
         return equal_parts(n, min(max(smallest, -(-n // 16)), most))
@@ -147,7 +149,9 @@ class DenseWork(DensePosterior):
     def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the linear predictors of a part of the rows."""
         A = self._rows_of(part)
-        half = dtrmm(1.0, self._inverse(), A.T, lower=1)  # L^-1 A', its squares sum to the variances
+        half = self._scratch(len(A))
+        half[:] = A
+        half = dtrmm(1.0, self._inverse(), half.T, lower=1, overwrite_b=1)  # L^-1 A', its squares sum to the variances
         variance = np.einsum("ij,ij->i", half.T, half.T)
         self._spread = np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
         return np.asarray(dgemv(1.0, A.T, self.mean, trans=1)), variance
@@ -170,13 +174,14 @@ class DenseWork(DensePosterior):
         """Add precisions of sites of a part of the rows to a matrix, of which the lower triangle counts, in place."""
         A = self._rows_of(part)
         if A.shape[1] <= _NARROW:
-            weighted = A * precisions[:, None]
+            weighted = np.multiply(A, precisions[:, None], out=self._scratch(len(A)))
             return np.asarray(dgemm(1.0, weighted.T, A.T, trans_b=1, beta=1.0, c=information, overwrite_c=1))
         for sign in (1.0, -1.0):
-            chosen = sign * precisions > 0.0
-            if np.any(chosen):
-                some = slice(None) if np.all(chosen) else chosen  # choosing takes longer than all the sums
-                scaled = A[some] * np.sqrt(sign * precisions[some])[:, None]
+            chosen = np.flatnonzero(sign * precisions > 0.0)
+            if chosen.size:
+                # Not the mode "raise", which goes through another array.
+                scaled = np.take(A, chosen, axis=0, out=self._scratch(chosen.size), mode="clip")
+                scaled *= np.sqrt(sign * precisions[chosen])[:, None]
                 information = dsyrk(sign, scaled.T, beta=1.0, c=information, lower=1, overwrite_c=1)
         return information
 
@@ -193,6 +198,12 @@ class DenseWork(DensePosterior):
         """Give the standard deviations of the predictors of a part, under the posterior as it stands."""
         self.predictors(part)
         return self._spread
+
+    def _scratch(self, rows: int) -> FloatArray:
+        """Give the same memory for so many rows every time."""
+        if len(self._buffer) < rows:
+            self._buffer = np.empty((rows, self.rows.shape[1]))
+        return self._buffer[:rows]
 
     def _rows_of(self, part: slice) -> FloatArray:
         n = self.rows.shape[0]

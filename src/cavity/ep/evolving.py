@@ -22,11 +22,9 @@ FloatArray = NDArray[np.float64]
 class Evolving:
     """A backend of the driver but for its sites, which a subclass keeps: what all do before and after a sweep."""
 
-    def __init__(
-        self, loss: Loss, posterior: Posterior, options: Options, adaptation: Adaptation, cautious: bool = False
-    ) -> None:
+    def __init__(self, loss: Loss, posterior: Posterior, options: Options, adaptation: Adaptation) -> None:
         self.loss, self.posterior, self.options, self.adaptation = loss, posterior, options, adaptation
-        self.beta, self.pace = options.temperature.beta(0), Pace(options.tol, cautious)
+        self.beta, self.pace = options.temperature.beta(0), Pace(options.tol)
         self.stretch, self.next_loss = 0.0, loss
         self.after: FloatArray = np.empty(0)
 

@@ -12,8 +12,6 @@ FloatArray = NDArray[np.float64]
 
 # Largest rate at which changes are believed to fall from loop to loop.
 _LARGEST_RATE = 0.9
-# Change of a loop over partitions, in standard deviations, below which a larger one than before is accepted.
-_SMALL = 0.2
 
 
 def change_between(mean: FloatArray, variance: FloatArray, new_mean: FloatArray, new_variance: FloatArray) -> float:
@@ -32,12 +30,10 @@ class Pace:
     """What is remembered from loop to loop about changes and steps.
 
     ``change`` is that of the last loop, ``ceiling`` the largest step of any row, ``longer`` its last growth.
-    ``cautious`` takes the larger of the last two rates at which changes fell.
     """
 
-    def __init__(self, tol: float, cautious: bool = False) -> None:
+    def __init__(self, tol: float) -> None:
         self.tol, self.change, self.ceiling, self.longer = tol, np.inf, 1.0, 1.0
-        self._cautious, self._rate = cautious, 0.0
 
     @property
     def numbers(self) -> list[float]:
@@ -47,7 +43,6 @@ class Pace:
     @numbers.setter
     def numbers(self, numbers: Iterable[float]) -> None:
         self.change, self.ceiling, self.longer = numbers
-        self._rate = _LARGEST_RATE
 
     def close(self, number: int, change: float, pending: float, average_step: float, held_back: bool) -> float:
         """End a loop that changed the posterior by so much; estimate what all later loops will change.
@@ -62,8 +57,6 @@ class Pace:
         # With changes that fall by a constant rate, the sum of those to come; steps below one hide a part of them.
         # Two changes estimate the rate.
         rate = min(change / before, _LARGEST_RATE) if before > 0.0 else 0.0
-        if self._cautious:
-            rate, self._rate = max(rate, self._rate), rate
         return max(change, pending) * max(1.0, rate / (1.0 - rate)) / average_step
 
     def _set_ceiling(self, number: int, before: float, held_back: bool) -> None:
@@ -73,9 +66,7 @@ class Pace:
         change is what they were held back to, and says nothing of the steps. After larger steps a loop may change as
         much more as its steps are longer, and a fiftieth beyond that.
         """
-        if number >= 5 and not held_back and (self._cautious or self.change > self.tol):
+        if number >= 5 and not held_back and self.change > self.tol:
             grew = self.change > 1.02 * max(self.longer, 1.0) * before
-            # Partitions do not see each other: small changes go up and down, and that is no reason for smaller steps.
-            factor = 0.8 if grew and not (self._cautious and self.change < _SMALL) else 1.1
-            ceiling = min(max(factor * self.ceiling, 0.02), 1.0)
+            ceiling = min(max((0.8 if grew else 1.1) * self.ceiling, 0.02), 1.0)
             self.longer, self.ceiling = ceiling / self.ceiling, ceiling

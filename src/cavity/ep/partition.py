@@ -8,13 +8,14 @@ triangle of a matrix, or its entries on a pattern.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from cavity.ep.acceleration import DEPTH
 from cavity.ep.blocks import Blocks, sites_in_memory
 from cavity.ep.dense import DenseWork, equal_parts
 from cavity.ep.joint import JointWork
@@ -34,11 +35,7 @@ FloatArray = NDArray[np.float64]
 # Times that every row is fitted again against a fixed posterior when its site is re-derived: rows forget where they
 # began by half per time or faster.
 _REDERIVATIONS = 20
-
-
 _PRICED_AT_ONCE = 1 << 20  # numbers of rows and predictors: 8 MB
-# Fields of `RowSites` that are kept from round to round.
-_STORED = ("precision", "shift", "step", "turn_precision", "turn_shift")
 
 
 class Message(NamedTuple):
@@ -56,6 +53,8 @@ class Message(NamedTuple):
         By which precisions and shifts of all sites are multiplied first, since noise scale or prior have changed.
     first
         Whether no row was visited before.
+    step
+        Step of all rows; None where every row has its own, by how it moved before.
     predictor
         Which row of the targets is meant.
     scale
@@ -73,37 +72,47 @@ class Message(NamedTuple):
     ceiling: float = 1.0
     factors: tuple[float, float] = (1.0, 1.0)
     first: bool = False
+    step: float | None = None
     predictor: int = 0
     scale: bool = False
     analysis: Analysis | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PartSites:
-    """Sites of the rows of a partition, what their damping remembers, and their sums.
-
-    What is remembered only is kept in single precision.
-    """
+class Values(NamedTuple):
+    """Natural parameters of the sites of all rows of a partition, and their sums."""
 
     precision: FloatArray
     shift: FloatArray
-    step: NDArray[np.float32]
-    turn_precision: NDArray[np.float32]
-    turn_shift: NDArray[np.float32]
     information: FloatArray
     total_shift: FloatArray
 
-    def towards(self, before: PartSites | None, share: float, factors: tuple[float, float]) -> PartSites:
-        """Go only a share of the way from the sites before, or from none; then multiply precisions and shifts."""
-        if share == 1.0 and factors == (1.0, 1.0):
-            return self
-        changed: dict[str, Any] = {}
-        for name, factor in zip(("precision", "shift", "information", "total_shift"), factors * 2, strict=True):
-            old = 0.0 if before is None else (1.0 - share) * getattr(before, name)
-            changed[name] = factor * (share * getattr(self, name) + old)
-        if factors != (1.0, 1.0):  # directions before cannot be compared with those after
-            changed |= {name: np.zeros_like(getattr(self, name)) for name in ("turn_precision", "turn_shift")}
-        return replace(self, **changed)
+
+class PartSites(NamedTuple):
+    """What a partition keeps from round to round.
+
+    Parameters
+    ----------
+    start
+        Sites at the start of the last round; None where there were none, or where all rows have the same step.
+    proposed
+        Sites that the last rounds ended with, the last one first.
+    damping
+        Steps and last changes of the rows, in single precision; None where all rows have the same step.
+    """
+
+    start: Values | None
+    proposed: tuple[Values, ...]
+    damping: tuple[NDArray[np.float32], ...] | None
+
+    def mixed(self, mix: Sequence[float], factors: tuple[float, float] = (1.0, 1.0)) -> Values:
+        """Combine the start and the proposals, by these coefficients; multiply precisions and shifts by factors."""
+        total: Values | None = None
+        for c, values in zip(mix, (self.start, *self.proposed), strict=False):
+            if values is not None and c:
+                each = [c * factor for factor in factors * 2]
+                scaled = values if each == [1.0] * 4 else Values(*(f * a for f, a in zip(each, values, strict=True)))
+                total = scaled if total is None else Values(*(a + b for a, b in zip(total, scaled, strict=True)))
+        return Values(*(np.zeros_like(array) for array in self.proposed[0])) if total is None else total
 
 
 class Sums(NamedTuple):
@@ -113,14 +122,10 @@ class Sums(NamedTuple):
     ----------
     information, shift
         Sums of the new sites.
-    farthest
-        The farthest that one block moved each mean.
-    residual
-        Sum of the slopes that rows still asked for, as if none was damped.
     terms
         For the noise scale, `cavity.noise.scale_terms`.
-    rows, steps, updates, dampings
-        Number of rows, sum of their steps, visits, and how often a block was damped further.
+    updates, dampings
+        Visits, and how often a block was damped further.
     held_back
         Blocks that were shortened.
     rederived
@@ -131,11 +136,7 @@ class Sums(NamedTuple):
 
     information: FloatArray
     shift: FloatArray
-    farthest: FloatArray
-    residual: FloatArray
     terms: FloatArray
-    rows: int
-    steps: float
     updates: int
     dampings: int
     held_back: int
@@ -144,41 +145,40 @@ class Sums(NamedTuple):
 
     def plus(self, other: Sums) -> Sums:
         """Add those of other partitions."""
-        added = {name: getattr(self, name) + getattr(other, name) for name in self._fields}
-        return Sums(**{**added, "farthest": np.maximum(self.farthest, other.farthest)})
+        return Sums(**{name: getattr(self, name) + getattr(other, name) for name in self._fields})
 
 
 def sweep(
-    rows: Rows, sites: PartSites | None, message: Message, share: float = 1.0, before: PartSites | None = None
+    rows: Rows, sites: PartSites | None, message: Message, mix: Sequence[float] = (0.0, 1.0)
 ) -> tuple[PartSites, Sums]:
-    """Visit all rows of a partition once.
+    """Visit all rows of a partition once, from the combination ``mix`` of what the last rounds gave.
 
-    Without sites, where rows were visited before, these are first derived from the posterior. Of the change of the last
-    round, from the sites ``before``, only a share was accepted.
+    Without sites, where rows were visited before, these are first derived from the posterior.
     """
     own = _Own(rows, message)
-    information, shift = own.begin(sites, share, before)
+    start = own.begin(sites, mix)
     work, ledger = own.work, Ledger()
-    start = work.flat, work.shift
-    farthest, residual = np.zeros(work.mean.size), np.zeros(work.mean.size)
+    flat, shift = work.flat, work.shift
     for part in own.parts(message.first):
-        here = work.mean
-        own.blocks.visit(part, message.first, ledger)
-        farthest = np.maximum(farthest, np.abs(work.mean - here))
-        residual += work.sum_of_shifts(part, own.sites.turn_shift[part])
-    new = own.stored(information + work.flat - start[0], shift + work.shift - start[1])
+        own.blocks.visit(part, message.first or message.step is not None, ledger)
+    new = Values(
+        own.sites.precision,
+        own.sites.shift,
+        start.information + work.flat - flat,
+        start.total_shift + work.shift - shift,
+    )
+    # Only rounds that all do the same can be combined.
+    damped = message.step is None
+    earlier = () if sites is None or damped or message.factors != (1.0, 1.0) else sites.proposed[:DEPTH]
+    kept = PartSites(start if damped and not message.first else None, (new, *earlier), own.damping())
+    trace = ledger.trace()
     refusals: Counter[Refusal] = Counter()
-    trace, steps = ledger.trace(), own.sites.step
     for (_, why), count in trace.refusals.items():
         refusals[why] += count
-    return new, Sums(
+    return kept, Sums(
         new.information,
         new.total_shift,
-        farthest,
-        residual,
         own.terms() if message.scale else np.zeros(0),
-        rows=steps.size,
-        steps=float(np.sum(steps)),
         updates=trace.updates,
         dampings=sum(trace.dampings.values()),
         held_back=int(own.blocks.held_back),
@@ -187,12 +187,10 @@ def sweep(
     )
 
 
-def log_scale(
-    rows: Rows, sites: PartSites | None, message: Message, share: float = 1.0, before: PartSites | None = None
-) -> float:
+def log_scale(rows: Rows, sites: PartSites | None, message: Message, mix: Sequence[float] = (0.0, 1.0)) -> float:
     """Logarithm of the scale of all sites of a partition under the posterior, for the evidence."""
     own = _Own(rows, message)
-    own.begin(sites, share, before)
+    own.begin(sites, mix)
     return own.blocks.log_scale() if rows.order.size else 0.0
 
 
@@ -238,22 +236,29 @@ class _Own:
         """Blocks of rows, if there are any."""
         return self.work.parts(first) if self.rows.order.size else []
 
-    def begin(self, sites: PartSites | None, share: float, before: PartSites | None) -> tuple[FloatArray, FloatArray]:
-        """Write sites into the working arrays, or derive them where they were lost; their sums."""
-        if sites is not None:
-            sites = sites.towards(before, share, self.message.factors)
-            for name in _STORED:
-                getattr(self.sites, name)[:] = getattr(sites, name)
-            return sites.information, sites.total_shift
-        if not self.message.first:
-            self._rederive()
-        return self._totals()
+    def begin(self, sites: PartSites | None, mix: Sequence[float]) -> Values:
+        """Write sites into the working arrays, or derive them where they were lost; give them with their sums."""
+        own, message = self.sites, self.message
+        if sites is None:
+            if not message.first:
+                self._rederive()
+            return Values(own.precision.copy(), own.shift.copy(), *self._totals())
+        start = sites.mixed(mix, message.factors)
+        own.precision[:], own.shift[:] = start.precision, start.shift
+        if message.step is not None:
+            own.step[:] = message.step
+        elif sites.damping is not None:
+            own.step[:] = sites.damping[0]
+            if message.factors == (1.0, 1.0):  # directions before a change of scale cannot be compared
+                own.turn_precision[:], own.turn_shift[:] = sites.damping[1:]
+        return start
 
-    def stored(self, information: FloatArray, shift: FloatArray) -> PartSites:
-        """Give the sites to keep until the next round, with their sums."""
-        own = self.sites
-        step, turn, other = (np.asarray(a, dtype=np.float32) for a in (own.step, own.turn_precision, own.turn_shift))
-        return PartSites(own.precision, own.shift, step, turn, other, information, shift)
+    def damping(self) -> tuple[NDArray[np.float32], ...] | None:
+        """Give what rows with steps of their own remember."""
+        if self.message.step is not None:
+            return None
+        remembered = self.sites.step, self.sites.turn_precision, self.sites.turn_shift
+        return tuple(array.astype(np.float32) for array in remembered)
 
     def terms(self) -> FloatArray:
         """Sum up what rows say of the noise scale."""
@@ -293,4 +298,4 @@ class _Own:
         return information, shift
 
 
-__all__ = ["Message", "PartSites", "Sums", "costs", "log_scale", "sweep"]
+__all__ = ["Message", "PartSites", "Sums", "Values", "costs", "log_scale", "sweep"]

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from cavity.ep.acceleration import DEPTH, Acceleration
 from cavity.ep.adaptation import Adaptive, unit_of
 from cavity.ep.blocks import Course
 from cavity.ep.dense import DensePosterior, doubling_parts
@@ -34,9 +35,6 @@ from cavity.losses import Loss
 
 FloatArray = NDArray[np.float64]
 
-# What is to come is up to so many times the estimate where partitions do not see each other: on Census income, whose
-# rare levels all have one class, with 16 partitions.
-_SLOWER = 2.0
 # Shares of a round that are tried, and standard deviations of a coefficient beyond which a move of several partitions
 # together is looked at before it is taken: the most that the predictors of a block may move.
 _SHARES, _FAR = tuple(0.5**k for k in range(60)), 5.0
@@ -56,8 +54,8 @@ class Partitions(Protocol):
     def sweep(self, message: Message, chosen: Sequence[int]) -> Sums:
         """Let these partitions visit their rows; the sums of their proposed sites."""
 
-    def accept(self, chosen: Sequence[int], share: float, from_before: bool) -> None:
-        """Accept a share of what these proposed last, from the sites before, or from none."""
+    def accept(self, chosen: Sequence[int], mix: Sequence[float]) -> None:
+        """Let the next sweep of these start from a combination of their last start and their last proposals."""
 
     def forget(self) -> None:
         """Drop all sites: the next sweep derives them from the posterior."""
@@ -147,7 +145,9 @@ class Partitioned(Evolving):
         targets: TargetSums,
     ) -> None:
         posterior = _posterior_of(prior, partitions.analysis)
-        super().__init__(loss, posterior, options, adaptation, cautious=partitions.count > 1)
+        super().__init__(loss, posterior, options, adaptation)
+        self.acceleration, self.setting = Acceleration(), (self.prior, loss, self.beta)
+        self.proposed: list[tuple[FloatArray, FloatArray]] = []
         self.partitions, self.predictor, self.targets = partitions, predictor, targets
         self.finds_scale, self.factors, self.terms = adaptation.scale, (1.0, 1.0), np.empty(0)
 
@@ -164,19 +164,12 @@ class Partitioned(Evolving):
             total = sums if total is None else total.plus(sums)
             self.adaptation.revise(posterior, len(waves))
         assert total is not None
-        self.factors = 1.0, 1.0
+        self.factors, self.terms = (1.0, 1.0), total.terms
         self._note(total, ledger)
-        self.after = posterior.variance()
-        change = change_between(mean, variance, posterior.mean, self.after)
-        # What rows would move the mean by if none was damped: rows of a rare level can have short steps for long.
-        undamped = np.abs(posterior.solve(total.residual))
-        pending = float(np.max(np.maximum(total.farthest, undamped) / np.sqrt(self.after), initial=0.0))
-        average_step = total.steps / total.rows if total.rows else 1.0
         unfinished = bool(total.held_back or total.rederived) or not whole
-        remaining = self.pace.close(step.loop, change, pending, average_step, unfinished)
-        if self.partitions.count > 1:
-            remaining *= _SLOWER
-        self.terms = total.terms
+        remaining = self._accelerated(mean, variance, unfinished)
+        change = change_between(mean, variance, posterior.mean, self.after)
+        self.pace.close(step.loop, change, 0.0, 1.0, unfinished)
         moved = self.look_ahead(step.loop)
         return Change(change, np.inf if moved >= 2.0 * self.options.tol else remaining)
 
@@ -199,7 +192,7 @@ class Partitioned(Evolving):
     def restore(self, state: State) -> None:
         """Return to such a state; sites follow from the posterior."""
         super().restore(state)
-        self.factors = 1.0, 1.0
+        self.factors, self.acceleration = (1.0, 1.0), Acceleration()
         self.partitions.forget()
 
     def _message(self, first: bool) -> Message:
@@ -213,6 +206,7 @@ class Partitioned(Evolving):
             self.pace.ceiling,
             self.factors,
             first,
+            self.acceleration.step,
             self.predictor,
             self.finds_scale,
             self.partitions.analysis,
@@ -221,11 +215,12 @@ class Partitioned(Evolving):
     def _take(self, sums: Sums, chosen: Sequence[int], first: bool, ledger: Ledger) -> bool:
         """Make the proposed sites the posterior, or as much of them as is good for it; whether that was all.
 
-        Where the sites of a partition were lost, what it had said before is not known any more, and all sites are
-        shortened towards nothing.
+        Where the sites of a partition were lost, what it had said before is not known any more, and after rounds that
+        are combined nobody keeps it: all sites are shortened towards nothing.
         """
         posterior, new = self.posterior, sums.information
-        old, old_shift, from_before = posterior.flat, posterior.shift, not sums.rederived
+        old, old_shift = posterior.flat, posterior.shift
+        from_before = not sums.rederived and self.acceleration.step is None
         mean, spread = posterior.mean, np.sqrt(posterior.variance())
 
         def take(share: float) -> bool:
@@ -241,8 +236,29 @@ class Partitioned(Evolving):
             ledger.damp(-1)
         if not share:
             ledger.refuse(-1, Refusal.IMPROPER_POSTERIOR)
-        self.partitions.accept(chosen, share, from_before and not first)
+        self.partitions.accept(chosen, ((1.0 - share) * from_before, share))
         return share == 1.0
+
+    def _accelerated(self, mean: FloatArray, variance: FloatArray, unfinished: bool) -> float:
+        """Combine a round with those before it, where all did the same; what is still to come."""
+        posterior, setting = self.posterior, (self.prior, self.loss, self.beta)
+        self.after = posterior.variance()
+        if setting != self.setting:
+            self.acceleration.forget()
+        self.setting = setting
+        move = (posterior.mean - mean) / np.sqrt(self.after), 0.5 * np.log(self.after / variance)
+        found = self.acceleration.after(np.concatenate(move), not unfinished)
+        count = found.coefficients.size
+        self.proposed = [(posterior.flat, posterior.shift), *self.proposed[:DEPTH]]
+        if count > 1:
+            flats, shifts = zip(*self.proposed[:count], strict=True)
+            flat, shift = (np.tensordot(found.coefficients, sums, 1) for sums in (flats, shifts))
+            if not posterior.replace(flat, shift):
+                self.acceleration.forget()
+                return np.inf
+            self.partitions.accept(range(self.partitions.count), (0.0, *found.coefficients))
+            self.after = posterior.variance()
+        return found.remaining
 
     def _cheapest(self, take: Callable[[float], bool], most: float, before: FloatArray, last: int) -> float:
         """Take the largest share of a long move that lowers the cost at the mean about as far as any.

@@ -19,11 +19,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity._types import FloatArray, IndexArray
-from cavity.factors.rows import dense_rows
+from cavity.factors.rows import ENTRIES_AT_ONCE, dense_rows
 
 _Keys = NDArray[np.uint64]
-
-_ENTRIES_AT_ONCE = 1 << 16  # hashed or compared: a block of 512 kB and its copies stay in the cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,15 +102,15 @@ class Rows:
                 digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
         return digest.hexdigest()
 
-    def keys(self) -> _Keys:
-        """Hash every row with its targets and its offset to 128 bits, ``(rows, 2)``, by content alone.
+    def keys(self, words: int = 2) -> _Keys:
+        """Hash every row with its targets and its offset to so many words of 64 bits, ``(rows, words)``, by content.
 
-        Equal rows have equal keys, wherever they are and however they are stored; others do not, but for a chance below
-        n² / 2^129.
+        Equal rows have equal keys, wherever they are and however they are stored; others do not, but with two words for
+        a chance below n² / 2^129.
         """
         known = self.targets if self.offset is None else np.concatenate([self.targets, self.offset[None]])
-        keys = np.empty((self.order.size, 2), dtype=np.uint64)
-        for k, salt in enumerate((0, 1 << 40)):
+        keys = np.empty((self.order.size, words), dtype=np.uint64)
+        for k, salt in enumerate((0, 1 << 40)[:words]):
             rows = _keys_of(self.X, _bits, salt)[self.order]
             places = _mixed(np.arange(1, len(known) + 1, dtype=np.uint64) + np.uint64(salt + (1 << 20)))
             rows += np.sum(_mixed(_bits(known, 1.0) + places[:, None]), axis=0, dtype=np.uint64)
@@ -181,7 +179,7 @@ def _keys_of(X: Any, bits_of: Callable[[Any, float], _Keys], salt: int = 0) -> _
         bits = bits_of(X.data, largest)
         sums = np.concatenate([[np.uint64(0)], np.cumsum(np.where(bits == 0, bits, _mixed(bits + columns[X.indices])))])
         return np.asarray(sums[X.indptr[1:]] - sums[X.indptr[:-1]])  # modulo 2^64, as the sums
-    length = max(1, _ENTRIES_AT_ONCE // max(X.shape[1], 1))
+    length = max(1, ENTRIES_AT_ONCE // max(X.shape[1], 1))
     for i in range(0, X.shape[0], length):
         bits = bits_of(X[i : i + length], largest)
         keys[i : i + length] = np.sum(np.where(bits == 0, bits, _mixed(bits + columns)), axis=1, dtype=np.uint64)
@@ -200,7 +198,7 @@ def _starts_of_groups(X: Any, targets: FloatArray, keys: _Keys, order: IndexArra
             apart.eliminate_zeros()
             same &= np.diff(apart.indptr) == 0
         else:
-            length = max(1, _ENTRIES_AT_ONCE // max(X.shape[1], 1))
+            length = max(1, ENTRIES_AT_ONCE // max(X.shape[1], 1))
             for i in range(0, here.size, length):
                 part = slice(i, i + length)
                 same[part] &= np.all(X[here[part]] == X[before[part]], axis=1)

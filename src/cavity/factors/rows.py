@@ -11,6 +11,10 @@ from scipy import sparse
 
 from cavity._types import FloatArray, IndexArray
 
+# Entries that are copied, hashed or compared at once: 128 kB, which stay in the cache. A worker of Dask gives larger
+# temporary arrays back to the system at once, and they take three times as long.
+ENTRIES_AT_ONCE = 1 << 14
+
 
 def squared(X: Any) -> Any:
     """Entries squared."""
@@ -19,15 +23,19 @@ def squared(X: Any) -> Any:
 
 def dense_rows(X: Any, intercept: bool, order: Any = slice(None)) -> FloatArray:
     """Chosen rows as a C-ordered array of double precision, with a constant column at the end if wanted."""
-    chosen = X[order]
-    n, d = chosen.shape
+    n, d = len(range(X.shape[0])[order]) if isinstance(order, slice) else len(order), X.shape[1]
     block = np.empty((n, d + int(intercept)))
-    if sparse.issparse(chosen):
+    block[:, d:] = 1.0
+    if sparse.issparse(X):
+        chosen = X[order]
         block[:, :d] = 0.0
         block[row_of_entries(chosen), chosen.indices] = chosen.data
+    elif isinstance(order, slice):
+        block[:, :d] = X[order]
     else:
-        block[:, :d] = chosen
-    block[:, d:] = 1.0
+        length = max(1, ENTRIES_AT_ONCE // max(d, 1))
+        for i in range(0, n, length):
+            block[i : i + length, :d] = X[order[i : i + length]]
     return block
 
 
