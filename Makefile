@@ -13,6 +13,8 @@ SITE := docs/_build docs/gallery docs/reference/api
 OLDEST := $(VENV)-oldest
 # What `make arithmetic` and `make oldest` run; everything if empty.
 TESTS ?=
+# Packages are installed without bytecode: without writing it, every process would compile all sources it imports again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: test arithmetic oldest reproduce bench dist setup lint types layers docs docs-full pytest clean
 
