@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin
-from sklearn.metrics import accuracy_score
 
 from cavity.estimators._design import checked_offset
 from cavity.estimators._labels import LOSSES, LabelledRows, by_row, normalised
@@ -16,6 +15,7 @@ from cavity.estimators._links import log_odds, positive_probability, softmax_pro
 from cavity.estimators._posteriors import joint_latent
 from cavity.estimators._progress import Verbose
 from cavity.estimators._reading import over_blocks, predicted_targets
+from cavity.estimators._scores import accuracy
 from cavity.estimators._sources import is_source
 
 FloatArray = NDArray[np.float64]
@@ -289,8 +289,8 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         """Accuracy: the share of rows whose label is predicted correctly; arguments as in `fit`."""
         if is_source(X):
             y, labels, weights = predicted_targets(self, X)
-            return float(accuracy_score(np.asarray(y).astype(labels.dtype), labels, sample_weight=weights))
-        return float(accuracy_score(y, self.predict(X, offset), sample_weight=sample_weight))
+            return accuracy(np.asarray(y).astype(labels.dtype), labels, weights)
+        return accuracy(y, self.predict(X, offset), sample_weight)
 
     def _class_probabilities(self, X: Any, offset: Any) -> FloatArray:
         """Probabilities of all classes, integrated over the joint posterior."""

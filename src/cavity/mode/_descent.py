@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import optimize
+import scipy  # loads its optimize when it is first used
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from cavity._types import FloatArray
@@ -166,5 +166,5 @@ def _round(problem: Problem, curve: Curve, start: State, root: Root, radius: flo
 
     options = {"gtol": tol, "maxiter": _STEPS, "initial_trust_radius": radius, "max_trust_radius": np.inf}
     origin = np.zeros(start.point.size)
-    found = optimize.minimize(cost, origin, jac=True, hessp=product, method="trust-ncg", options=options)
+    found = scipy.optimize.minimize(cost, origin, jac=True, hessp=product, method="trust-ncg", options=options)
     return at(found.x.tobytes()), at.cache_info().misses

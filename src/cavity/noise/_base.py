@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy  # loads its optimize when it is first used
 from scipy.special import erfcx, ndtr
 
 from cavity._types import FloatArray
@@ -109,7 +109,7 @@ class ScaleByRoot(Noise):
             return high
         if not surplus(np.log(low)) < 0.0:
             return low
-        return float(np.exp(brentq(surplus, np.log(low), np.log(high), xtol=1e-12)))
+        return float(np.exp(scipy.optimize.brentq(surplus, np.log(low), np.log(high), xtol=1e-12)))
 
     def terms(self, rows: Observed) -> FloatArray:
         """Sum up the equation at scales near this one."""

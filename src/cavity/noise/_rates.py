@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy  # loads its optimize when it is first used
 from scipy.special import betainc, betaln, digamma, gammainc, gammaincc, gammaln, ndtr, ndtri, polygamma
 
 from cavity._types import FloatArray
@@ -202,7 +202,9 @@ class GammaAround(_OfRates):
         if not ratio < 1e100:
             return float(np.sqrt(ratio))
         low, high = 0.5 * np.log(ratio) - 1e-6, 0.5 * np.log(2.0 * ratio) + 1e-6  # beyond rounding
-        found = brentq(lambda a: _log_less_digamma(float(np.exp(-2.0 * a))) / ratio - 1.0, low, high, xtol=1e-12)
+        found = scipy.optimize.brentq(
+            lambda a: _log_less_digamma(float(np.exp(-2.0 * a))) / ratio - 1.0, low, high, xtol=1e-12
+        )
         return float(np.exp(found))
 
     def log_normalizer(self, targets: FloatArray) -> FloatArray:
