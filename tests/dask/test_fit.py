@@ -188,6 +188,7 @@ def test_small_partitions_are_joined_and_large_ones_are_not():
     assert 4 <= len(parts) <= 8
     assert [k for part in parts for k in part] == list(range(1000))
     assert joined([10**6] * 5, columns=50, threads=2) == [range(k, k + 1) for k in range(5)]
+    assert joined([600] * 10, columns=1000, threads=1) == [range(k, k + 2) for k in range(0, 10, 2)]
     assert joined([0, 0, 5], columns=3, threads=1) == [range(3)]
     assert joined([0, 0], columns=3, threads=1) == [range(2)]
     assert joined([5, 0, 0], columns=3, threads=1) == [range(3)]

@@ -196,10 +196,11 @@ def summed_up(looks: Sequence[Look], numbers: bool, has_offset: bool) -> Summary
 def joined(rows: Sequence[int], columns: int, threads: int) -> list[range]:
     """Which blocks make a partition: neighbours, until a sweep of them takes long enough to pay for a task.
 
-    There are at least twice as many partitions as threads, where that many blocks have rows.
+    And until there are as many rows as columns: what a partition tells is a matrix of columns × columns. There are at
+    least twice as many partitions as threads, where that many blocks have rows.
     """
     per_row = 4.0 * columns * columns + 2000.0  # products and solves, and the integrals of a row
-    least = min(_LEAST_WORK / per_row, max(sum(rows) / (2.0 * threads), 1.0))
+    least = min(max(_LEAST_WORK / per_row, columns), max(sum(rows) / (2.0 * threads), 1.0))
     ends, count = [0], 0.0
     for k, more in enumerate(rows):
         count += more
