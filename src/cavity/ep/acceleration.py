@@ -35,7 +35,7 @@ _DEPENDENT = 1e-3
 
 
 class Extrapolation(NamedTuple):
-    """Coefficients of the proposals of the last rounds, the last one first, and what is still to come after them."""
+    """Coefficients of the proposals of the last rounds, the last one first, and what is to come that they leave out."""
 
     coefficients: FloatArray
     remaining: float
@@ -62,8 +62,8 @@ class Acceleration:
         ``comparable`` says whether it was a whole one.
         """
         nothing = Extrapolation(np.ones(1), np.inf)
-        largest, was_steady = float(np.max(np.abs(move), initial=0.0)), self.is_steady
-        self.is_steady = comparable and largest < _NEAR
+        was_steady = self.is_steady
+        self.is_steady = comparable and bool(np.all(np.abs(move) < _NEAR))
         if not (self.is_steady and was_steady):
             self.forget()
             return nothing
@@ -78,7 +78,7 @@ class Acceleration:
         coefficients = np.append(1.0, np.zeros(weights.size))
         coefficients[:-1] -= weights
         coefficients[1:] += weights
-        return Extrapolation(coefficients, max(largest, left / (1.0 - _LARGEST_RATE)))
+        return Extrapolation(coefficients, left / (1.0 - _LARGEST_RATE))
 
 
 __all__ = ["DEPTH", "Acceleration", "Extrapolation"]

@@ -169,9 +169,10 @@ class Partitioned(Evolving):
         unfinished = bool(total.held_back or total.rederived) or not whole
         remaining = self._accelerated(mean, variance, unfinished)
         change = change_between(mean, variance, posterior.mean, self.after)
-        self.pace.close(step.loop, change, 0.0, 1.0, unfinished)
+        # Steps of rows that are all the same say nothing of how long they should be.
+        self.pace.close(step.loop, change, 0.0, 1.0, unfinished or self.acceleration.is_steady)
         moved = self.look_ahead(step.loop)
-        return Change(change, np.inf if moved >= 2.0 * self.options.tol else remaining)
+        return Change(change, np.inf if moved >= 2.0 * self.options.tol else max(change, remaining))
 
     def scale_sites(self, precisions: float, shifts: float) -> None:
         """Multiply precisions and shifts of all sites by factors, at the next message."""
