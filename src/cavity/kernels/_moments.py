@@ -47,6 +47,8 @@ class Rules(NamedTuple):
     order: int
     hermite_nodes: Any
     hermite_weights: Any
+    panel_nodes: Any  # of Gauss-Legendre: not constants of the code, for which `integrals` would compile a second time
+    panel_weights: Any
     cuts: Any
     stack: Any
 
@@ -55,7 +57,8 @@ def rules_for(order: int) -> Rules:
     hermite = [np.polynomial.hermite_e.hermegauss(order * 2**doubling) for doubling in range(DOUBLINGS + 1)]
     nodes = np.concatenate([x for x, _ in hermite])
     weights = np.concatenate([w for _, w in hermite]) * np.exp(0.5 * nodes * nodes)
-    return Rules(order, nodes, weights, np.zeros(_CUTS), np.zeros((_CUTS + HALVINGS, 5)))
+    stack = np.zeros((_CUTS + HALVINGS, 5))
+    return Rules(order, nodes, weights, PANEL_NODES.copy(), PANEL_WEIGHTS.copy(), np.zeros(_CUTS), stack)
 
 
 def tilt(loss: Any, y: float, m: float, v: float, beta: float, rules: Any) -> Three:
@@ -199,8 +202,9 @@ def by_rules(loss: Any, place: Any, rules: Any) -> tuple[bool, Three]:
     x, w, first, last = rules.hermite_nodes, rules.hermite_weights, 0, 0
     after = (np.nan, np.nan, np.nan)
     old_mass, old_mean, old_variance = after
-    for doubling in range(DOUBLINGS + 1):
-        first, last = last, last + rules.order * 2**doubling
+    size = rules.order
+    for _ in range(DOUBLINGS + 1):
+        first, last, size = last, last + size, 2 * size
         after = integrals(loss, place, 0.0, 1.0, x[first:last], w[first:last])
         mass, mean, variance = central(after)
         if (
@@ -216,7 +220,7 @@ def by_rules(loss: Any, place: Any, rules: Any) -> tuple[bool, Three]:
 @careful
 def by_panels(loss: Any, place: Any, rules: Any) -> Three:
     """Integrate by Gauss-Legendre rules on panels, halved until a panel and its halves agree."""
-    cuts, stack = rules.cuts, rules.stack
+    cuts, stack, x, w = rules.cuts, rules.stack, rules.panel_nodes, rules.panel_weights
     left, right = reach(loss, place, -8.0), reach(loss, place, 8.0)
     cuts[0], cuts[1], cuts[2] = left, right, 0.0
     cuts[3], cuts[4] = bend(loss, place, left, right), bend(loss, place, right, left)
@@ -225,7 +229,7 @@ def by_panels(loss: Any, place: Any, rules: Any) -> Three:
     for k in range(_CUTS - 1):
         if cuts[k] < cuts[k + 1]:
             a, b = cuts[k], cuts[k + 1]
-            p0, p1, p2 = integrals(loss, place, 0.5 * (a + b), 0.5 * (b - a), PANEL_NODES, PANEL_WEIGHTS)
+            p0, p1, p2 = integrals(loss, place, 0.5 * (a + b), 0.5 * (b - a), x, w)
             push(stack, count, a, b, p0, p1, p2)
             mass, first, second, count = mass + p0, first + p1, second + p2, count + 1
     for _ in range(HALVINGS):
@@ -234,8 +238,8 @@ def by_panels(loss: Any, place: Any, rules: Any) -> Three:
         count -= 1
         a, b, w0, w1, w2 = stack[count, 0], stack[count, 1], stack[count, 2], stack[count, 3], stack[count, 4]
         middle = 0.5 * (a + b)
-        l0, l1, l2 = integrals(loss, place, 0.5 * (a + middle), 0.5 * (middle - a), PANEL_NODES, PANEL_WEIGHTS)
-        u0, u1, u2 = integrals(loss, place, 0.5 * (middle + b), 0.5 * (b - middle), PANEL_NODES, PANEL_WEIGHTS)
+        l0, l1, l2 = integrals(loss, place, 0.5 * (a + middle), 0.5 * (middle - a), x, w)
+        u0, u1, u2 = integrals(loss, place, 0.5 * (middle + b), 0.5 * (b - middle), x, w)
         d0, d1, d2 = l0 + u0 - w0, l1 + u1 - w1, l2 + u2 - w2
         mass, first, second = mass + d0, first + d1, second + d2
         if not (abs(d0) <= AGREEMENT * mass and abs(d2) <= AGREEMENT * second):

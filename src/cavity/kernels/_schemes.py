@@ -69,8 +69,8 @@ class Laplace(NamedTuple):
             moved = total = 0.0
             for j in range(size):
                 if touched[j]:
-                    moved += (length * direction[j]) ** 2
-                    total += there_point[j] ** 2
+                    moved += length * direction[j] * length * direction[j]
+                    total += there_point[j] * there_point[j]
                 point[j] = there_point[j]
             value = row_derivatives(loss, rows, targets, weights, self.by_slope, point, out, work)
             if np.sqrt(moved) <= self.tol * np.sqrt(total):
@@ -200,7 +200,8 @@ def objective(loss: Any, rows: Any, targets: Any, weights: Any, beta: float, poi
             cost += weights[i] * loss.value(targets[i], work.z[i])
     distance = 0.0
     for j in range(size):
-        distance += work.precision[j] * (point[j] - work.mean[j]) ** 2
+        offset = point[j] - work.mean[j]
+        distance += work.precision[j] * offset * offset
     return beta * cost + 0.5 * distance
 
 

@@ -1,8 +1,7 @@
 """Where a sweep keeps sites: one per batch, one for all, or none.
 
 One type for the three, so that a sweep compiles once for all of them. ``load`` copies the site of a batch to ``work``;
-``add`` adds a share of a change to it; ``restore`` undoes that; ``next_is_proper`` looks at the cavity of the batch
-visited next.
+``write`` puts it back with a share of a change added; ``next_is_proper`` looks at the cavity of the batch visited next.
 """
 
 from __future__ import annotations
@@ -36,49 +35,31 @@ class Store(NamedTuple):
 
     def load(self, k: int, size: int, work: Any) -> float:
         """Copy the site of batch ``k``; return its log scale."""
-        if self.mode == OWN:
-            first = self.starts[k]
-            for j in range(size):
-                work.site_shift[j] = self.shifts[first + j]
-                work.site_precision[j] = self.precisions[first + j]
-            return self.scales[k]
-        if self.mode == TIED:
-            for j in range(size):
-                work.site_shift[j] = self.shifts[work.coordinate[j]]
-                work.site_precision[j] = self.precisions[work.coordinate[j]]
-            return self.scales[0]
-        return 0.0  # the scratch memory of a site is zero from the start, and nothing else writes to it
+        if self.mode == NONE:
+            return 0.0  # the scratch memory of a site is zero from the start, and nothing else writes to it
+        is_own, first = self.mode == OWN, self.starts[k]
+        for j in range(size):
+            place = first + j if is_own else np.int64(work.coordinate[j])
+            work.site_shift[j] = self.shifts[place]
+            work.site_precision[j] = self.precisions[place]
+        return self.scales[k if is_own else 0]
 
-    def add(self, k: int, size: int, share: float, log_scale: float, work: Any) -> None:
-        """Add a share of the change in ``work``: all of it to an own site, one batch's part of it to a tied one."""
-        if self.mode == OWN:
-            first = self.starts[k]
-            for j in range(size):
-                self.shifts[first + j] = work.site_shift[j] + share * work.fit_shift[j]
-                self.precisions[first + j] = work.site_precision[j] + share * work.fit_precision[j]
-            self.scales[k] += share * log_scale
-        elif self.mode == TIED:
-            for j in range(size):
-                if work.touched[j]:
-                    c = work.coordinate[j]
-                    self.shifts[c] = work.site_shift[j] + share * work.fit_shift[j] / self.touches[c]
-                    self.precisions[c] = work.site_precision[j] + share * work.fit_precision[j] / self.touches[c]
-            self.scales[0] += share * log_scale / (self.starts.size - 1)
+    def write(self, k: int, size: int, share: float, scales: Any, work: Any) -> None:
+        """Write the site that was loaded and a share of the change, or one batch's part of that to a tied one.
 
-    def restore(self, k: int, size: int, log_scale: float, work: Any) -> None:
-        """Copy back what was loaded."""
-        if self.mode == OWN:
-            first = self.starts[k]
-            for j in range(size):
-                self.shifts[first + j] = work.site_shift[j]
-                self.precisions[first + j] = work.site_precision[j]
-            self.scales[k] = log_scale
-        elif self.mode == TIED:
-            for j in range(size):
-                if work.touched[j]:
-                    self.shifts[work.coordinate[j]] = work.site_shift[j]
-                    self.precisions[work.coordinate[j]] = work.site_precision[j]
-            self.scales[0] = log_scale
+        ``scales`` are the log scale that was loaded, and its change.
+        """
+        if self.mode == NONE:
+            return
+        is_own, first = self.mode == OWN, self.starts[k]
+        for j in range(size):
+            if is_own or work.touched[j]:
+                place = first + j if is_own else np.int64(work.coordinate[j])
+                part = share if is_own else share / self.touches[place]
+                self.shifts[place] = work.site_shift[j] + part * work.fit_shift[j]
+                self.precisions[place] = work.site_precision[j] + part * work.fit_precision[j]
+        part = share if is_own else share / (self.starts.size - 1)
+        self.scales[k if is_own else 0] = scales[0] + part * scales[1]
 
     def next_is_proper(self, following: int, power: float, records: Any) -> bool:
         """Whether the posterior in ``records``, without the site of the batch visited next, is proper."""
@@ -101,6 +82,5 @@ def cavity_is_proper(record: Any, shift: float, precision: float, power: float) 
 
 
 open_method("load", 3)
-open_method("add", 5)
-open_method("restore", 4)
+open_method("write", 5)
 open_method("next_is_proper", 3)

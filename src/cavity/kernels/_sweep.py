@@ -48,9 +48,9 @@ class DenseData(NamedTuple):
 
     def open(self, first: int, last: int, weights: Any, state: Any, work: Any) -> tuple[Any, int]:
         """Rows of a batch; every coordinate is local, and those without a non-zero are marked."""
-        X = self.entries
-        mark_touched(X[first:last], weights, work.touched)
-        return DenseRows(X[first:last]), X.shape[1]
+        X = self.entries[first:last]
+        mark_touched(X, weights, work.touched)
+        return DenseRows(X), X.shape[1]
 
 
 class SparseData(NamedTuple):
@@ -131,80 +131,71 @@ def sweep(loss: Any, scheme: Any, batches: Any, state: Any, store: Any, route: A
 def form_cavity(size: int, power: float, records: Any, work: Any) -> bool:
     """Take a power of the site out of the posterior; whether what is left is proper.
 
-    Sums of zero times a number are NaN if one of them is not finite; unlike branches, they vectorise.
+    Zero times a number is zero if that is finite, and NaN if not.
     """
-    improper, finite = 0, 0.0
     for j in range(size):
         c = work.coordinate[j]
         work.post_shift[j] = records[c, 0]
         work.post_precision[j] = records[c, 1]
         work.prior_precision[j] = records[c, 2]
-    for j in range(size):
-        touch = 1.0 if work.touched[j] else 0.0
-        work.site_shift[j] *= touch
-        work.site_precision[j] *= touch
-        p = work.post_precision[j] - power * work.site_precision[j]
-        r = work.post_shift[j] - power * work.site_shift[j]
-        improper += not p > PRECISION_ROUNDING * abs(work.post_precision[j])
-        finite += 0.0 * p + 0.0 * r
+        if not work.touched[j]:
+            work.site_shift[j] = work.site_precision[j] = 0.0
+        p = records[c, 1] - power * work.site_precision[j]
+        r = records[c, 0] - power * work.site_shift[j]
+        if not (p > PRECISION_ROUNDING * abs(records[c, 1]) and 0.0 * p + 0.0 * r == 0.0):
+            return False
         work.precision[j] = p
         work.mean[j] = r / p
-    return improper == 0 and not np.isnan(finite)
+    return True
 
 
 @kernel
 def propose(size: int, options: Any, power: float, log_scale: float, old_scale: float, work: Any) -> int:
     """Put the quotient of the fitted and the old site in the place of the fitted one, or say why not."""
-    scale = 1.0 / power
+    scale, negative = 1.0 / power, False
     log_scale *= scale
-    negative, finite = 0, 0.0 * log_scale
     for j in range(size):
         r, p = scale * work.fit_shift[j], scale * work.fit_precision[j]
-        finite += 0.0 * p + 0.0 * r
-        negative += p < -NEGLIGIBLE * work.precision[j]
+        if 0.0 * p + 0.0 * r != 0.0:
+            return NONFINITE
+        negative = negative or p < -NEGLIGIBLE * work.precision[j]
+        if options.negative == FLOOR and p < SITE_FLOOR and work.touched[j]:
+            log_scale += 0.5 * (SITE_FLOOR - p) * work.mean[j] * work.mean[j]
+            p = SITE_FLOOR
         work.fit_shift[j] = r - work.site_shift[j]
         work.fit_precision[j] = p - work.site_precision[j]
-    if np.isnan(finite):
-        return NONFINITE
-    if negative and options.negative == SKIP:
-        return NEGATIVE
-    if options.negative == FLOOR:
-        for j in range(size):
-            p = work.fit_precision[j] + work.site_precision[j]
-            if work.touched[j] and p < SITE_FLOOR:
-                log_scale += 0.5 * (SITE_FLOOR - p) * work.mean[j] * work.mean[j]
-                work.fit_precision[j] = SITE_FLOOR - work.site_precision[j]
     work.change_scale[0] = log_scale - old_scale
-    return ACCEPTED
+    if 0.0 * log_scale != 0.0:
+        return NONFINITE
+    return NEGATIVE if negative and options.negative == SKIP else ACCEPTED
 
 
 @kernel
 def accept(
     store: Any, visit: Any, size: int, options: Any, most: float, old_scale: float, state: Any, work: Any
 ) -> int:
-    """Make the change, halved as often as posterior and next cavity need; or leave all as it was."""
+    """Make the change, halved as often as posterior and next cavity need; or leave all as it was, by none of it."""
     k, following = visit
     records, share, change = state.records, most * options.damping, work.change_scale[0]
-    for halving in range(UPDATE_HALVINGS + 1):
-        improper, finite = 0, 0.0 * (state.scale[0] + share * change)
+    for halving in range(UPDATE_HALVINGS + 2):
+        is_refused = halving > UPDATE_HALVINGS
+        share = 0.0 if is_refused else share
+        proper = 0.0 * (state.scale[0] + share * change) == 0.0
         for j in range(size):
             p = work.post_precision[j] + share * work.fit_precision[j]
             r = work.post_shift[j] + share * work.fit_shift[j]
-            improper += not p > PRECISION_ROUNDING * work.prior_precision[j]
-            finite += 0.0 * p + 0.0 * r
-        if not improper and not np.isnan(finite):
+            if not (p > PRECISION_ROUNDING * work.prior_precision[j] and 0.0 * p + 0.0 * r == 0.0):
+                proper = False
+                break
+        if proper or is_refused:
             for j in range(size):
                 c = work.coordinate[j]
                 records[c, 0] = work.post_shift[j] + share * work.fit_shift[j]
                 records[c, 1] = work.post_precision[j] + share * work.fit_precision[j]
-            store.add(k, size, share, change, work)
-            if store.next_is_proper(following, options.power, records):
+            store.write(k, size, share, (old_scale, change), work)
+            if not is_refused and store.next_is_proper(following, options.power, records):
                 state.scale[0] += share * change
                 return DAMPED if halving else ACCEPTED
-            store.restore(k, size, old_scale, work)
-            for j in range(size):
-                records[work.coordinate[j], 0] = work.post_shift[j]
-                records[work.coordinate[j], 1] = work.post_precision[j]
         share *= 0.5
     return IMPROPER_POSTERIOR
 
