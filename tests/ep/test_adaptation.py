@@ -85,7 +85,7 @@ def test_revisions_of_a_gaussian_posterior_end_at_the_largest_evidence():
 
 
 def test_movements_that_shrink_are_prolonged_to_where_they_end():
-    """The prior variance moves by half of what is left in every loop: the second loop knows the end."""
+    """The prior variance moves by a fifth of what is left in every loop: the second loop knows the end."""
     d, end = 4, np.log(8.0)
     adaptation = Adaptive([Group(np.arange(d))])
     here, variance = 0.0, np.full(d, 0.1)
@@ -96,7 +96,7 @@ def test_movements_that_shrink_are_prolonged_to_where_they_end():
     assert adaptation.end_loop(posterior(), variance, 0, 1.0) == 0.0
     stretches = []
     for loop in (1, 2):
-        here += 0.5 * (end - here)
+        here += 0.2 * (end - here)
         stretches.append(adaptation.end_loop(posterior(), variance, loop, 1.0))
     assert stretches == pytest.approx([0.0, end - here])
     assert not adaptation.is_done

@@ -43,7 +43,7 @@ def test_sites_of_either_sign_add_up():
         T[part] += t
         R[part] += r
         assert_posterior(work, block, prior, T, R)
-    assert work.scale(0.5)
+    assert work.scale(0.5, 0.5)
     assert_posterior(work, block, prior, 0.5 * T, 0.5 * R)
     other = FactorialGaussian.from_moments(np.zeros(4), 7.0)
     assert work.set_prior(other)

@@ -87,5 +87,5 @@ def test_parts_are_views():
     sites = RowSites.start(5)
     sites.part(slice(1, 3)).precision[:] = 7.0
     np.testing.assert_array_equal(sites.precision, [0.0, 7.0, 7.0, 0.0, 0.0])
-    sites.scale_by(0.5)
+    sites.scale_by(0.5, 0.5)
     np.testing.assert_array_equal(sites.precision, [0.0, 3.5, 3.5, 0.0, 0.0])

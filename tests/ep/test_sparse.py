@@ -44,7 +44,7 @@ def test_it_does_what_the_dense_work_does():
             assert work.add(part, t, r, 1e12) == 1.0
         assert_same(dense, found, whole)
     for work in (dense, found):
-        assert work.scale(0.7)
+        assert work.scale(0.7, 0.7)
         assert work.set_prior(FactorialGaussian.from_moments(np.zeros(17), 3.0))
     assert_same(dense, found, whole)
     a, b = dense.knowledge(0.3), found.knowledge(0.3)

@@ -86,7 +86,7 @@ class Evolving:
         """Ask how prior and loss should change before the next loop; the largest change of their logarithms."""
         self.stretch = self.adaptation.end_loop(self.posterior, self.after, loop, self.pace.change)
         self.next_loss = self.suggested_loss()
-        return scale_moved(self.loss, self.next_loss) if self.adaptation.is_done else np.inf
+        return scale_moved(self.loss, self.next_loss) if self.adaptation.is_done and not self.stretch else np.inf
 
     def snapshot(self) -> dict[str, Any]:
         """Give the posterior and what adapts with it."""

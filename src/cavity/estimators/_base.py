@@ -141,16 +141,10 @@ class LinearEP(ReadsRows):
             else:
                 prepared = self._prepare_arrays(X, y, sample_weight, offset)
             try:
-                self._learn(*prepared, None if checkpoint is None else partial(self._checkpoint, checkpoint, every))
+                self._learn(*prepared, None if checkpoint is None else partial(_checkpoint, self, checkpoint, every))
             finally:
                 prepared[0].close()
         return self
-
-    def _checkpoint(self, path: str | os.PathLike[str], every: float, digest: str) -> Checkpoint:
-        """Open the checkpoint of a fit to data of this digest."""
-        parameters = {name: value for name, value in sorted(self.get_params().items()) if name != "verbose"}
-        described = ", ".join(f"{name}={_described(value)}" for name, value in parameters.items())
-        return Checkpoint(path, every, {"model": type(self).__name__, "parameters": described, "data": digest})
 
     def _prepare_arrays(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Prepared, Totals, Any]:
         """Check arrays, and bring their rows to the order of visits; the last is a joint loss and its plan, or None."""
@@ -301,6 +295,13 @@ class LinearEP(ReadsRows):
             raise
         if "_streams" in self.__dict__:
             self._streams.commit()
+
+
+def _checkpoint(model: LinearEP, path: str | os.PathLike[str], every: float, digest: str) -> Checkpoint:
+    """Open the checkpoint of a fit to data of this digest."""
+    parameters = {name: value for name, value in sorted(model.get_params().items()) if name != "verbose"}
+    described = ", ".join(f"{name}={_described(value)}" for name, value in parameters.items())
+    return Checkpoint(path, every, {"model": type(model).__name__, "parameters": described, "data": digest})
 
 
 def _described(value: Any) -> str:
