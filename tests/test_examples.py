@@ -17,6 +17,7 @@ def example():
     """Run a script without a screen, and give its variables."""
     before = plt.get_backend()
     plt.switch_backend("Agg")
+    plt.close("all")  # figures that other tests of this process left open
 
     def run(name):
         with warnings.catch_warnings():
