@@ -41,7 +41,7 @@ X = np.random.default_rng(0).standard_normal((1000, 20)); y = np.where(X[:, 0] >
 prior = cavity.FactorialGaussian.from_moments(np.zeros(20), 25.0)
 t = time.perf_counter()
 factors = cavity.LinearFactor.batches(cavity.losses.{loss}(), {rows}(X), y, 100)
-cavity.fit(factors, prior, "{scheme}", sites="{sites}", max_iter=2)  # warns by a class of scikit-learn
+cavity.fit(factors, prior, "{scheme}", sites="{sites}", max_iter={loops})  # warns by a class of scikit-learn
 print(time.perf_counter() - t)
 """
 
@@ -62,11 +62,12 @@ def first_use() -> list[Row]:
         whole, sklearn = (min(_run(code, cache) for _ in range(5)) for code in (_ESTIMATORS, _SCIKIT_LEARN))
         of = f"{whole:.3f} s, of which sklearn.base {sklearn:.3f} s"
         rows.append(Row("import cavity with the estimators, all of it", of, "under 0.5 s", whole < 0.5))
-        dense = [(scheme, "np.asarray", "own", "") for scheme in NAMES]
-        single = [(scheme, "csr_array", "none", ", one pass over sparse rows") for scheme in ("qla", "vq")]
-        _run(_FIT.format(scheme="qla", loss="Squared", rows="np.asarray", sites="own"), cache)  # writes bytecode
-        for scheme, storage, sites, words in dense + single:
-            code = _FIT.format(scheme=scheme, loss="Logistic", rows=storage, sites=sites)
+        dense = {"rows": "np.asarray", "sites": "own", "loops": 2}
+        single = {"rows": "csr_array", "sites": "none", "loops": 1}
+        _run(_FIT.format(scheme="qla", loss="Squared", **dense), cache)  # writes bytecode
+        fits = [(scheme, dense, "") for scheme in NAMES]
+        for scheme, rows_of, words in [*fits, *((s, single, ", one pass over sparse rows") for s in ("qla", "vq"))]:
+            code = _FIT.format(scheme=scheme, loss="Logistic", **rows_of)
             cold, warm = _run(code, cache), min(_run(code, cache) for _ in range(3))
             name = f"first fit, {scheme.upper()} logistic{words}"
             rows.append(Row(f"{name}, cold cache", f"{cold:.2f} s", "under 6 s", cold < 6.0))
