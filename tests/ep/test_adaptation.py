@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.datasets import load_breast_cancer
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import scale
 
 from cavity import EPClassifier, FactorialGaussian
 from cavity.ep.adaptation import LEAST_NOISE, Adaptive, Group, revised_variance, typical_variance
@@ -122,6 +125,15 @@ def test_separable_classes_stretch_prior_and_posterior_together():
     assert model.status_.name == "CONVERGED"
     assert model.n_iter_ <= 20
     assert model.prior_variance_ > 100.0 * typical_variance(X)
+
+
+def test_a_stretch_that_went_too_far_is_followed_by_shorter_ones():
+    """Rows for which each stretch overshoots the last: it did not converge in 100 loops."""
+    X, y = load_breast_cancer(return_X_y=True)
+    X, _, y, _ = train_test_split(X, y, random_state=0)
+    model = EPClassifier().fit(scale(X), y)
+    assert model.status_.name == "CONVERGED"
+    assert model.n_iter_ <= 30
 
 
 def test_the_noise_scale_is_that_of_the_residuals_above_a_floor():

@@ -6,9 +6,9 @@ posterior in round k, the combination of the last rounds whose move would be the
 
 .. math:: \min_\gamma \Big\lVert f_k - \sum_j \gamma_j (f_{j+1} - f_j) \Big\rVert,
 
-is taken of what they proposed (Walker and Ni, "Anderson acceleration for fixed-point iterations", SIAM J. Numer. Anal.
-49, 2011). Natural parameters of sites add up, so partitions combine theirs by the same coefficients. It needs rounds
-that all do the same: rows have one constant step.
+is taken of what they proposed (Walker and Ni, "Anderson acceleration for fixed-point iterations", SIAM Journal on
+Numerical Analysis 49, 2011). Natural parameters of sites add up, so partitions combine theirs by the same coefficients.
+It needs rounds that all do the same: rows have one constant step.
 """
 
 from __future__ import annotations

@@ -95,6 +95,7 @@ class Adaptive:
     weight: float = np.inf
     _loops: FloatArray | None = None
     _found: bool = False
+    _stretched: float = 0.0
     _explained: float = 0.0
     _scale_step: float = 0.0
     _trust: float = 1.0
@@ -144,6 +145,9 @@ class Adaptive:
         stretch = 0.0
         if slow and not (self._found and exact) and len(self.groups) == 1 and not self.scale:
             stretch = limited(float(moved[0] * (lengths[0] - 1.0)))
+            if stretch * self._stretched < 0.0:  # the last one went too far: this one must be shorter
+                stretch = float(np.clip(stretch, -0.3 * abs(self._stretched), 0.3 * abs(self._stretched)))
+            self._stretched = stretch
         self._loops = np.array([here + stretch, start, moved])
         return stretch
 
@@ -154,11 +158,13 @@ class Adaptive:
     def snapshot(self) -> dict[str, Any]:
         """Give what is remembered between two loops."""
         loops = np.full((3, len(self.groups)), np.nan) if self._loops is None else self._loops
-        return {"adaptation": np.array([self._found, self._scale_step, self._trust, *np.ravel(loops)])}
+        return {"adaptation": np.array([self._found, self._stretched, self._scale_step, self._trust, *np.ravel(loops)])}
 
     def restore(self, state: State) -> None:
         """Return to such a state."""
-        found, self._scale_step, self._trust, *loops = (float(number) for number in state["adaptation"])
+        found, self._stretched, self._scale_step, self._trust, *loops = (
+            float(number) for number in state["adaptation"]
+        )
         self._found = bool(found)
         self._loops = np.reshape(loops, (3, len(self.groups)))
         if np.any(np.isnan(self._loops[0])):
