@@ -237,7 +237,8 @@ class LinearEP(ReadsRows):
 
     def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], totals: Totals) -> None:
         """Keep what a fit found in rows of which these are the sums."""
-        self.__dict__.pop("_rows_at_revision", None)  # of a stream
+        for name in ("_rows_at_revision", "_first_rows"):  # of a stream
+            self.__dict__.pop(name, None)
         traces = tuple(o.trace for o in outcomes)
         self._revise(
             _knowledge=tuple(o.sites for o in outcomes),

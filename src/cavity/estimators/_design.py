@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +30,41 @@ class Data(NamedTuple):
         """Weighted sum of a function of the first targets."""
         values = function(self.targets[0])
         return float(np.sum(values) if self.weights is None else self.weights @ values)
+
+
+class FirstRows(NamedTuple):
+    """The first rows of a stream, a part per call, and how many of them were last fitted together."""
+
+    parts: tuple[Data, ...] = ()
+    fitted: int = 0
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return sum(part.X.shape[0] for part in self.parts)
+
+    def times(self, keep: float) -> FirstRows:
+        """Multiply the weights of all rows by a number."""
+        ones = (np.ones(part.X.shape[0]) if part.weights is None else part.weights for part in self.parts)
+        parts = zip(self.parts, ones, strict=True)
+        return self._replace(parts=tuple(part._replace(weights=keep * weights) for part, weights in parts))
+
+    def joined(self) -> Data:
+        """All rows in one."""
+        matrices, targets, weights, offsets = zip(*self.parts, strict=True)
+        if any(sparse.issparse(X) for X in matrices):
+            X = sparse.csr_array(sparse.vstack([sparse.csr_array(X) for X in matrices], format="csr"))
+        else:
+            X = np.vstack(matrices)
+        sizes = [part.X.shape[0] for part in self.parts]
+        return Data(X, np.concatenate(targets, axis=-1), _filled(weights, sizes, 1.0), _filled(offsets, sizes, 0.0))
+
+
+def _filled(parts: Sequence[Any], sizes: Sequence[int], missing: float) -> Any:
+    """Numbers of all rows, where those of some parts may be missing; None if all are."""
+    if all(part is None for part in parts):
+        return None
+    return np.concatenate([np.full(n, missing) if a is None else a for a, n in zip(parts, sizes, strict=True)])
 
 
 def with_intercept(X: Any) -> Any:

@@ -12,7 +12,7 @@ from scipy import sparse
 from cavity._checks import as_float
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Knowledge, SparseKnowledge
 from cavity.ep.result import Refusal, Status, Trace
-from cavity.estimators._design import Totals
+from cavity.estimators._design import Data, FirstRows, Totals
 from cavity.estimators._plan import Plan
 from cavity.estimators._preprocessing import Preprocessing
 from cavity.factors import canonical
@@ -20,10 +20,10 @@ from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses.joint import Normal, Softmax
 
 # Attributes of a fitted model that have types of our own, and these types.
-PACKED = ("_knowledge", "_priors", "_totals", "plan_", "status_", "trace_")
+PACKED = ("_knowledge", "_priors", "_totals", "_first_rows", "plan_", "status_", "trace_")
 _KNOWLEDGE = {"full": DenseKnowledge, "sparse": SparseKnowledge, "diagonal": DiagonalKnowledge}
 _RECORDS: dict[str, Any] = {
-    kind.__name__: kind for kind in (*_KNOWLEDGE.values(), FactorialGaussian, Plan, Totals, Trace)
+    kind.__name__: kind for kind in (*_KNOWLEDGE.values(), FactorialGaussian, Plan, Totals, Trace, Data, FirstRows)
 }
 _WORDS: dict[str, type[Enum]] = {"Status": Status, "Refusal": Refusal}
 # Kinds of targets that a loss may be made for.
@@ -43,7 +43,8 @@ def pack(value: Any) -> Any:
     if isinstance(value, tuple):
         return {"type": "tuple", "parts": [pack(part) for part in value]}
     if sparse.issparse(value):
-        return {"type": "csc", "data": value.data, "indices": value.indices, "indptr": value.indptr}
+        arrays = {"data": value.data, "indices": value.indices, "indptr": value.indptr}
+        return {"type": value.format, **arrays, "shape": list(value.shape)}
     return value
 
 
@@ -61,10 +62,12 @@ def unpack(value: Any) -> Any:
         return Counter({unpack(key): count for key, count in parts["counts"]})
     if kind == "tuple":
         return tuple(unpack(part) for part in parts["parts"])
-    # A square matrix, checked as CSR of the transpose, which has the same three arrays.
+    # A CSC matrix is checked as CSR of the transpose, which has the same three arrays.
     data, indices, indptr = (np.asarray(parts[name]) for name in ("data", "indices", "indptr"))
-    size = indptr.size - 1
-    return sparse.csc_array(canonical(sparse.csr_array((data, indices, indptr), shape=(size, size))).T)
+    rows, columns = parts["shape"]
+    if kind == "csr":
+        return canonical(sparse.csr_array((data, indices, indptr), shape=(rows, columns)))
+    return sparse.csc_array(canonical(sparse.csr_array((data, indices, indptr), shape=(columns, rows))).T)
 
 
 def check_state(model: Any) -> None:
@@ -96,7 +99,28 @@ def check_state(model: Any) -> None:
     for posterior in model.posterior_:
         finite = np.all(np.isfinite(posterior.mean)) and np.all(np.isfinite(posterior.variance))
         _need(bool(finite) and np.isfinite(posterior.log_mass), "a posterior is not finite")
+    _check_first_rows(vars(model).get("_first_rows"), model._width)
     model._check_own_state()
+
+
+def _check_first_rows(kept: Any, width: int) -> None:
+    """Look at the first rows of a stream, if they are kept."""
+    if kept is None:
+        return
+    fine = isinstance(kept, FirstRows) and isinstance(kept.fitted, int) and isinstance(kept.parts, tuple)
+    _need(fine and all(isinstance(part, Data) for part in kept.parts), "its first rows are of another kind")
+    for X, targets, weights, offset in kept.parts:
+        shape, numbers = np.shape(X), X.data if sparse.issparse(X) else X
+        _need(len(shape) == 2 and shape[1] == width, "its first rows do not fit the columns")
+        _need(np.ndim(targets) == 2 and np.shape(targets)[1] == shape[0], "targets do not fit the first rows")
+        for array in (numbers, targets, weights, offset):
+            kind = np.asarray(0.0 if array is None else array)
+            _need(
+                kind.dtype.kind == "f" and bool(np.all(np.isfinite(kind))), "a number of the first rows is not finite"
+            )
+        lengths = [np.shape(array) for array in (weights, offset) if array is not None]
+        _need(all(length == shape[:1] for length in lengths), "weights or offsets do not fit the first rows")
+        _need(weights is None or bool(np.all(weights > 0.0)), "a weight of the first rows is not positive")
 
 
 def _check_loss(loss: Any) -> None:

@@ -14,7 +14,7 @@ from cavity.ep.adaptation import Adaptive, Group, revised_variances, variances_o
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Gaussian, Knowledge
 from cavity.ep.result import Ledger, Refusal, Trace
 from cavity.estimators._base import LinearEP
-from cavity.estimators._design import Data, Totals, forgetting, with_intercept
+from cavity.estimators._design import Data, FirstRows, Totals, forgetting, with_intercept
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan, of_each, plan_stream
 from cavity.estimators._runs import Taken, take_rows
@@ -28,6 +28,9 @@ from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 class StreamingEP(LinearEP):
     """Adds what the rows of a call, or another model, say to what is known, and lets prior and noise follow."""
 
+    # The first rows of a stream, while they are kept.
+    _first_rows: FirstRows | None = None
+
     def _take(self, X: Any, y: Any, sample_weight: Any, forget: float, offset: Any, halflife: float | None) -> None:
         """Check the rows of a call, and take them into what is known."""
         first = not self.__sklearn_is_fitted__()
@@ -39,7 +42,8 @@ class StreamingEP(LinearEP):
         self._prepare_stream(p, data, totals, share)
         if self._is_joint:
             data = data._replace(targets=self._joint_targets(data, first))
-        X, targets, weights, offset = data
+        again = self._first_rows_again(data)
+        X, targets, weights, offset = data = again or data
         factorised, columns = self.plan_.covariance == "diagonal", X.shape[1] + int(p.intercept)
         with nullcontext() if factorised else threads_for((X.shape[0], columns)):
             if factorised:
@@ -48,7 +52,7 @@ class StreamingEP(LinearEP):
                 streams = self.__dict__.get("_streams") or ProductStreams(self._loss, self.posterior_, self._priors)
                 self._revise(_streams=streams)
                 self._note_refusals(*streams.take(with_intercept(X) if p.intercept else X, data))
-            elif X.shape[0] == 1 and weights is None and not self._is_joint and offset is None:
+            elif again is None and X.shape[0] == 1 and weights is None and not self._is_joint and offset is None:
                 x = dense_rows(X, p.intercept)[0]
                 parts: Any = zip(targets[:, 0], self._knowledge, self.posterior_, strict=True)
                 known, posteriors, refusals = zip(*(take_into(self._loss, x, *part) for part in parts), strict=True)
@@ -57,14 +61,36 @@ class StreamingEP(LinearEP):
             else:
                 rows = Rows.arrange(X, targets, weights, p.intercept, offset)
                 groups: tuple[Group, ...] = ()
-                if totals.rows > 0.2 * self._totals.rows:  # a large share: found with the sites, as in fit
+                if again:
+                    self._begin(p, len(targets))
+                if again or totals.rows > 0.2 * self._totals.rows:  # a large share: found with the sites, as in fit
                     groups, self._rows_at_revision = self._stream_prior(p)[1], self._totals.rows
-                adaptation = Adaptive(groups, first and self._finds_scale)
+                adaptation = Adaptive(groups, again is not None and self._finds_scale, weight=self._totals.rows)
                 self._keep_taken(take_rows(self._loss, rows, self._knowledge, self._priors, adaptation))
-            self._follow(p, data)
+            self._follow(p, data, again is not None)
             self._check_finite()
-        if X.shape[0] == 1 and weights is None and opens(self):
+        if X.shape[0] == 1 and weights is None and self._first_rows is None and opens(self):
             self._path = RowPath(self)
+
+    def _first_rows_again(self, data: Data) -> Data | None:
+        """Keep the first rows of a stream; give all of them, to be fitted together, whenever they have doubled.
+
+        Few rows say little of the prior variance, and often are separable; what is found from them then is far from
+        what more rows would say, and sites that were fitted under it stay. Ten rows per coefficient suffice.
+        """
+        if self._first_rows is None:
+            return None
+        rows = self._first_rows._replace(parts=(*self._first_rows.parts, data))
+        enough = rows.size >= 10 * self._priors[0].dim
+        again = enough or rows.size >= 2 * rows.fitted
+        kept = FirstRows((rows.joined(),), rows.size) if again else rows
+        self._first_rows = None if enough else kept
+        return kept.parts[0] if again else None
+
+    def _begin(self, p: Parameters, count: int) -> None:
+        """Begin with the prior of so many linear predictors, as if no row had been seen."""
+        prior = self._stream_prior(p)[0]
+        self._revise(_knowledge=(DenseKnowledge.nothing(prior.dim),) * count, _priors=(prior,) * count)
 
     def _took_row(self, X: Any, y: Any, *choices: Any) -> bool:
         """Whether a single row was taken in by the short path, which knows no choices."""
@@ -83,6 +109,7 @@ class StreamingEP(LinearEP):
             self._revise(_knowledge=(nothing,) * count, _totals=totals, _loss=loss)
             self._revise(_intercept=p.intercept, plan_=of_each(plan, count), n_iter_=1, _rows_at_revision=0.0)
             self._priors = (self._stream_prior(p)[0],) * count
+            self._first_rows = FirstRows() if plan.covariance == "full" else None
             return
         plan = plan_stream(columns, p.covariance, self.plan_)
         if p.intercept != self._intercept:
@@ -106,6 +133,8 @@ class StreamingEP(LinearEP):
         self._revise(_knowledge=tuple(k.times(keep) for k in self._known()), _totals=self._totals.times(keep))
         if "_rows_at_revision" in self.__dict__:
             self._rows_at_revision *= keep
+        if self._first_rows is not None:
+            self._first_rows = self._first_rows.times(keep)
 
     def _prior_units(self) -> tuple[float, float]:
         """Give the unit of the coefficients and the centre of the intercept's prior."""
@@ -120,10 +149,11 @@ class StreamingEP(LinearEP):
         predictors = getattr(self._loss, "predictors", 1)
         return self._prior_and_groups(p, self._typical_variance(), predictors, self._prior_units())
 
-    def _follow(self, p: Parameters, data: Data) -> None:
+    def _follow(self, p: Parameters, data: Data, all_rows: bool) -> None:
         """Let the prior follow what is known, whenever the rows seen have grown by a twentieth.
 
-        At most ten steps, until one changes no variance by more than 2 percent.
+        ``data`` are the rows that were taken in, and ``all_rows`` says whether these are all that were seen. At most
+        ten steps, until one changes no variance by more than 2 percent.
         """
         if self._totals.rows < GROWTH * self._rows_at_revision:
             return
@@ -181,7 +211,8 @@ class StreamingEP(LinearEP):
         """
         self._check_mergeable(other)
         result = copy.copy(self)
-        result.__dict__.pop("_rows_at_revision", None)
+        for name in ("_rows_at_revision", "_first_rows"):
+            result.__dict__.pop(name, None)
         result._absorb(self, other)
         try:
             result.posterior_  # noqa: B018

@@ -60,6 +60,12 @@ class NormalisedTargets(StreamingEP):
         super()._forget(keep)
         self._scales = keep * self._scales[0], keep * self._scales[1]
 
+    def _begin(self, p: Parameters, count: int) -> None:
+        super()._begin(p, count)
+        self._totals = self._totals._replace(constants=0.0)
+        if self._finds_scale:
+            self._loss = self._make_loss()
+
     def _constants(self, rows: Data | Prepared, loss: Loss) -> Totals:
         """Logarithms of what densities of counts are divided by: they depend on the dispersion and on every count."""
         if self._kind != "counts":
@@ -78,13 +84,15 @@ class NormalisedTargets(StreamingEP):
             return 1.0, 0.0
         return self._totals.spread or 1.0, self._totals.mean if self._intercept else 0.0
 
-    def _follow(self, p: Parameters, data: Data) -> None:
+    def _follow(self, p: Parameters, data: Data, all_rows: bool) -> None:
         self._totals = self._totals.plus(self._constants(data, self._loss))
         if self._finds_scale:
-            scale = self._followed_scale(data)
+            if all_rows:  # the noise scale was found with their sites
+                self._scales = self._sums_of_scale(self._totals)
+            scale = _scale_of(self._loss) if all_rows else self._followed_scale(data)
             known, totals = self._rescaled(self._known()[0], self._priors[0], self._totals, scale)
             self._revise(_knowledge=(known,), _totals=totals, _loss=with_scale(self._loss, scale))
-        super()._follow(p, data)
+        super()._follow(p, data, all_rows)
 
     def _rescaled(
         self, known: Knowledge, prior: FactorialGaussian, totals: Totals, scale: float

@@ -1,0 +1,142 @@
+"""The first rows of a stream, which are fitted together whenever they have doubled, until there are enough of them."""
+
+from __future__ import annotations
+
+import copy
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.datasets import load_breast_cancer
+from sklearn.metrics import log_loss
+from sklearn.preprocessing import scale
+
+from cavity import EPClassifier, EPRegressor
+from estimators.estimator_cases import assert_same_model
+
+COLUMNS = 5
+ENOUGH = 10 * (COLUMNS + 1)
+
+
+def labelled(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, COLUMNS))
+    return X, np.where(X[:, 0] + 0.5 * rng.logistic(size=n) > 0.0, 1.0, -1.0)
+
+
+def streamed(model, X, y, cuts, **options):
+    for i, (start, stop) in enumerate(pairwise(cuts)):
+        first = {"classes": np.unique(y)} if i == 0 and isinstance(model, EPClassifier) else {}
+        model.partial_fit(X[start:stop], y[start:stop], **first, **options)
+    return model
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
+def test_calls_that_double_the_rows_are_one_call_of_all(storage):
+    X, y = labelled(56)
+    X = storage(X)
+    assert_same_model(
+        streamed(EPClassifier(), X, y, (0, 7, 14, 28, 56)), EPClassifier().partial_fit(X, y, classes=[-1.0, 1.0])
+    )
+
+
+@pytest.mark.parametrize("loss", ["squared", "absolute", "huber"])
+def test_noise_and_normaliser_are_those_of_one_call(loss):
+    X, y = labelled(40)
+    y = X[:, 1] + 0.3 * y
+    found, whole = (streamed(EPRegressor(loss, normalize_y=False), X, y, cuts) for cuts in ((0, 20, 40), (0, 40)))
+    assert_same_model(found, whole)
+    assert found.scale_ == whole.scale_
+    assert found.log_evidence_ == whole.log_evidence_
+
+
+def test_counts_have_the_evidence_of_one_call():
+    X, _ = labelled(40)
+    counts = np.random.default_rng(1).poisson(np.exp(0.5 * X[:, 0] + 1.0)).astype(float)
+    for loss in ("poisson", "negative_binomial"):
+        found, whole = (streamed(EPRegressor(loss), X, counts, cuts) for cuts in ((0, 20, 40), (0, 40)))
+        assert_same_model(found, whole)
+        assert found.log_evidence_ == pytest.approx(whole.log_evidence_, rel=1e-12)
+
+
+def test_weights_offsets_and_forgetting_are_kept_with_the_rows():
+    X, y = labelled(40)
+    y, offset, weights = X[:, 1] + 0.1 * y, np.linspace(0.0, 1.0, 40), np.linspace(0.5, 2.0, 40)
+    model = EPRegressor(scale=0.5, normalize_y=False)
+    model.partial_fit(X[:20], y[:20], sample_weight=weights[:20])
+    model.partial_fit(X[20:], y[20:], offset=offset[20:], forget=0.25)
+    joined = np.concatenate([0.75 * weights[:20], np.ones(20)]), np.concatenate([np.zeros(20), offset[20:]])
+    whole = EPRegressor(scale=0.5, normalize_y=False).partial_fit(X, y, sample_weight=joined[0], offset=joined[1])
+    np.testing.assert_allclose(model.coef_, whole.coef_, rtol=1e-6)
+    np.testing.assert_allclose(model.coef_std_, whole.coef_std_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 100])
+def test_rows_are_dropped_when_there_are_enough(chunk):
+    X, y = labelled(2 * ENOUGH)
+    model = EPClassifier()
+    for start in range(0, len(y), chunk):
+        model.partial_fit(X[start : start + chunk], y[start : start + chunk], classes=[-1.0, 1.0])
+        kept = vars(model)["_first_rows"]
+        assert (kept is None) == (min(start + chunk, len(y)) >= ENOUGH)
+        assert kept is None or kept.size == start + chunk
+
+
+def test_a_fit_a_merge_and_a_product_of_gaussians_keep_no_rows():
+    X, y = labelled(20)
+    model = EPClassifier().partial_fit(X, y, classes=[-1.0, 1.0])
+    assert vars(model.merge(model)).get("_first_rows") is None
+    assert vars(copy.deepcopy(model).fit(X, y)).get("_first_rows") is None
+    product = EPClassifier(covariance="diagonal").partial_fit(X, y, classes=[-1.0, 1.0])
+    assert vars(product).get("_first_rows") is None
+
+
+@pytest.mark.parametrize("chunk", [10, 30, 100])
+def test_a_short_stream_has_nearly_the_deviations_of_a_fit(chunk):
+    """The first 100 of these rows are separable, and alone would ask for a prior that is far too wide."""
+    X, y = load_breast_cancer(return_X_y=True)
+    X = scale(X)
+    fitted, model = EPClassifier().fit(X[:455], y[:455]), EPClassifier()
+    for start in range(0, 455, chunk):
+        model.partial_fit(X[start : min(start + chunk, 455)], y[start : min(start + chunk, 455)], classes=[0, 1])
+    ratios = model.coef_std_ / fitted.coef_std_
+    assert np.all((ratios > 0.7) & (ratios < 1.4))
+    losses = [log_loss(y[455:], one.predict_proba(X[455:])) for one in (model, fitted)]
+    assert losses[0] < losses[1] + 0.01
+
+
+def test_few_rows_that_say_nothing_of_the_dispersion_do_no_lasting_harm():
+    """Ten rows of these counts alone give a dispersion of several hundred."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(1200, 3))
+    y = rng.poisson(rng.gamma(4.0, 0.25 * np.exp(X @ [0.5, -0.3, 0.2] + 1.0))).astype(float)
+    model, fitted = EPRegressor("negative_binomial"), EPRegressor("negative_binomial").fit(X, y)
+    for start in range(0, 1200, 10):
+        model.partial_fit(X[start : start + 10], y[start : start + 10])
+    assert model.scale_ == pytest.approx(fitted.scale_, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"parts": 3},
+        {"fitted": "many"},
+        {"X": np.zeros((20, 3))},
+        {"X": np.full((20, COLUMNS), np.nan)},
+        {"targets": np.zeros((1, 4))},
+        {"weights": -np.ones(20)},
+        {"weights": np.ones(3)},
+        {"offset": np.ones((20, 2))},
+    ],
+    ids=str,
+)
+def test_first_rows_that_do_not_fit_are_refused(change):
+    X, y = labelled(20)
+    model = EPClassifier().partial_fit(X, y, classes=[-1.0, 1.0])
+    kept = vars(model)["_first_rows"]
+    own = {name: value for name, value in change.items() if name in kept._fields}
+    part = kept.parts[0]._replace(**{name: value for name, value in change.items() if name not in own})
+    model._first_rows = kept._replace(parts=(part,))._replace(**own)
+    with pytest.raises(ValueError, match="not consistent"):
+        model._check_state()
