@@ -47,8 +47,8 @@ FloatArray = NDArray[np.float64]
 
 # Operations that a task should take at least: about 0.1 s of one thread.
 _LEAST_WORK = 3e8
-# Keys of rows that one task compares.
-_KEYS_AT_ONCE = 4_000_000
+# Keys of rows from which on another task compares some of them: about 0.05 s of one thread.
+_KEYS_AT_ONCE = 500_000
 
 
 class DaskSource:
