@@ -191,7 +191,7 @@ def timed_rounds() -> Iterator[list[float]]:
 def sweeps(quick: bool) -> list[tuple[int, int, float]]:
     """Seconds that one thread takes to sweep one partition, by rows and columns."""
     found = []
-    for n, d in ((4000, 10), (4000, 60)) if quick else ((40_000, 10), (40_000, 50), (20_000, 200), (10_000, 600)):
+    for n, d in ((4000, 10), (4000, 60)) if quick else ((500_000, 10), (200_000, 50), (50_000, 200), (20_000, 600)):
         found.append((n, d + 1, min(_swept(n, d, 1) for _ in range(3))))
     return found
 
@@ -266,7 +266,7 @@ def speed(quick: bool, idle: list[tuple[int, float]]) -> tuple[Row, str]:
 
 
 def both_cores(quick: bool) -> float:
-    """Sweeps per second of two processes that know nothing of each other, in those of one: what the machine can give."""
+    """Sweeps per second of two processes apart from each other, in those of one: what the machine can give."""
     n, d = (4000, 10) if quick else (125_000, 50)
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         each = []

@@ -1,12 +1,12 @@
 """What a round over partitions costs, in seconds: compute, bytes and latency.
 
-    compute  rows / workers · (per_row + per_square · columns²)
+    compute  rows / workers · (per_row + per_entry · columns + per_square · columns²)
     bytes    4 columns² · (2 log2(workers) + √workers) / bandwidth
     tasks    (partitions + 2 workers) · per_task
     latency  (3 + log8(workers)) · latency
     client   columns³ / flops
 
-A row takes one integral and products with a matrix of columns × columns. The packed triangle of the posterior goes to
+A row takes one integral, is read from memory, and multiplied by a matrix of columns × columns. The packed triangle of the posterior goes to
 every worker, from one to the next; sums come back along a tree. The client adds, factorises and inverts one matrix.
 
 Run: python -m benchmarks.scale_model [rows columns workers partitions]
@@ -29,6 +29,8 @@ class Machine:
     ----------
     per_row
         Seconds per row, for its integrals and arrays.
+    per_entry
+        Seconds per row and column, for reading and copying rows.
     per_square
         Seconds per row and squared column, for products and sums of matrices.
     per_task
@@ -42,6 +44,7 @@ class Machine:
     """
 
     per_row: float
+    per_entry: float
     per_square: float
     per_task: float = 1e-3
     latency: float = 0.02
@@ -59,12 +62,16 @@ def round_seconds(machine: Machine, rows: float, columns: int, workers: int, par
     at_once = min(workers, partitions)
     depth = np.ceil(np.log2(max(at_once, 2)))
     return {
-        "compute": rows / at_once * (machine.per_row + machine.per_square * columns**2),
+        "compute": rows / at_once * _seconds_of_row(machine, columns),
         "bytes": triangle(columns) * (2.0 * depth + at_once**0.5) / machine.bandwidth,
         "tasks": (partitions + 2.0 * at_once) * machine.per_task,
         "latency": (3.0 + _depth_of_tree(at_once)) * machine.latency,
         "client": columns**3 / machine.flops,
     }
+
+
+def _seconds_of_row(machine: Machine, columns: int) -> float:
+    return machine.per_row + machine.per_entry * columns + machine.per_square * columns**2
 
 
 def fitted(sweeps: list[tuple[int, int, float]], rounds: list[tuple[int, float]]) -> Machine:
@@ -77,13 +84,13 @@ def fitted(sweeps: list[tuple[int, int, float]], rounds: list[tuple[int, float]]
     rounds
         Partitions and seconds of rounds that have nothing to do, on two workers.
     """
-    table = np.array([[n, n * d**2] for n, d, _ in sweeps], dtype=np.float64)
+    table = np.array([[n, n * d, n * d**2] for n, d, _ in sweeps], dtype=np.float64)
     seconds = np.array([sweep[-1] for sweep in sweeps])
-    per_row, per_square = nnls(table / seconds[:, None], np.ones(seconds.size))[0]
+    rates = nnls(table / seconds[:, None], np.ones(seconds.size))[0]
     stages = np.array([[k + 4.0, 4.0] for k, _ in rounds])
     seconds = np.array([each[-1] for each in rounds])
     per_task, latency = nnls(stages / seconds[:, None], np.ones(seconds.size))[0]
-    return Machine(float(per_row), float(per_square), float(per_task), float(latency))
+    return Machine(*map(float, rates), float(per_task), float(latency))
 
 
 def _depth_of_tree(workers: int) -> int:
@@ -105,7 +112,7 @@ def described(machine: Machine, rows: float, columns: int, workers: int, partiti
 def main() -> None:
     """Print the model for sizes on the command line, with the default rates."""
     rows, columns, workers, partitions = (float(a) for a in (sys.argv[1:] or ("1e9", "1000", "100", "800")))
-    machine = Machine(2e-6, 3e-10)  # of the order that `python -m benchmarks --only dask` fits
+    machine = Machine(3e-7, 1e-8, 1e-10)  # of the order that `python -m benchmarks --only dask` fits
     print(described(machine, rows, int(columns), int(workers), int(partitions), 20))
 
 

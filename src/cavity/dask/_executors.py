@@ -10,7 +10,7 @@ import asyncio
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from functools import partial
@@ -41,9 +41,19 @@ class Executor(Protocol):
         """Run a function on parts of Dask collections, one task for each tuple of arguments."""
 
     def map(
-        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], names: Sequence[object] | None = None
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[tuple[Any, ...]],
+        names: Sequence[object] | None = None,
+        places: Sequence[Any] | None = None,
     ) -> list[Any]:
-        """Run a function once for each tuple of arguments; a task that fails is named in the error."""
+        """Run a function once for each tuple of arguments, in these places if that is possible.
+
+        A task that fails is named in the error.
+        """
+
+    def places(self, groups: Sequence[Sequence[Any]], sizes: Sequence[int]) -> Sequence[Any] | None:
+        """Wait for tasks, and say where groups of their results should go, so that every thread has as much to do."""
 
     def share(self, value: Any) -> Any:
         """Send a value to all workers."""
@@ -79,13 +89,21 @@ class Local:
         return self._computed([task(function, k, 1, *args) for k, args in enumerate(arguments)])
 
     def map(
-        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], names: Sequence[object] | None = None
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[tuple[Any, ...]],
+        names: Sequence[object] | None = None,
+        places: Sequence[Any] | None = None,
     ) -> list[Any]:
         """Compute."""
         each = [None] * len(arguments) if names is None else names
         # Dask does not look into what is bound: values of earlier tasks are handed over as they are.
         calls = [partial(named, function, name, 1, *args) for name, args in zip(each, arguments, strict=True)]
         return self._computed([dask.delayed(call, pure=False)() for call in calls])
+
+    def places(self, groups: Sequence[Sequence[Any]], sizes: Sequence[int]) -> Sequence[Any] | None:
+        """All in one place."""
+        return None
 
     def share(self, value: Any) -> Any:
         """Nothing to do."""
@@ -142,10 +160,15 @@ class Cluster:
         return self._kept(self.client.compute(parts, retries=_TRIES - 1))
 
     def map(
-        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], names: Sequence[object] | None = None
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[tuple[Any, ...]],
+        names: Sequence[object] | None = None,
+        places: Sequence[Any] | None = None,
     ) -> list[Any]:
         """Submit one task per tuple."""
         each = [None] * len(arguments) if names is None else names
+        where = [None] * len(arguments) if places is None else places
         futures = [
             self.client.submit(
                 named,
@@ -156,8 +179,10 @@ class Cluster:
                 key=f"cavity-{function.__name__}-{uuid.uuid4().hex}",
                 retries=_TRIES - 1,
                 pure=False,
+                workers=place,
+                allow_other_workers=place is not None,
             )
-            for name, args in zip(each, arguments, strict=True)
+            for name, place, args in zip(each, where, arguments, strict=True)
         ]
         return self._kept(futures)
 
@@ -203,6 +228,14 @@ class Cluster:
             groups.setdefault(where[0], []).append(future)
         return list(groups.values())
 
+    def places(self, groups: Sequence[Sequence[Any]], sizes: Sequence[int]) -> Sequence[Any] | None:
+        """Leave groups where their first result is, unless that worker would have more than its share."""
+        self._wait([handle for group in groups for handle in group])
+        held = self.client.who_has([group[0] for group in groups])
+        return balanced(
+            [next(iter(held.get(group[0].key) or ()), None) for group in groups], sizes, self.client.nthreads()
+        )
+
     def is_lost(self, handle: Any) -> bool:
         """Whether a future was cancelled, by the scheduler."""
         return isinstance(handle, Future) and handle.status == "cancelled"
@@ -244,6 +277,23 @@ class Cluster:
                 raise LostError from error
 
 
+def balanced(held: Sequence[Any], sizes: Sequence[int], threads: Mapping[Any, int]) -> list[Any] | None:
+    """Choose workers for partitions of these sizes, those that hold them if that leaves every thread its share.
+
+    None if no worker is known.
+    """
+    if not threads:
+        return None
+    share, load = sum(sizes) / sum(threads.values()), dict.fromkeys(sorted(threads), 0.0)
+    chosen = []
+    for place, size in zip(held, sizes, strict=True):
+        if place not in load or load[place] + 0.5 * size > share * threads[place]:
+            place = min(load, key=lambda worker: (load[worker] + size) / threads[worker])
+        load[place] += size
+        chosen.append(place)
+    return chosen
+
+
 def executor_for(client: Client | None) -> Executor:
     """Take the client given, else the one that is in use, else one of Dask's local schedulers."""
     if client is None:
@@ -268,4 +318,4 @@ def named(function: Callable[..., Any], name: object, tries: int, *arguments: An
         raise kind(f"partition {name} failed{often}: {error or type(error).__name__}") from error
 
 
-__all__ = ["Cluster", "Executor", "Local", "LostError", "executor_for", "named"]
+__all__ = ["Cluster", "Executor", "Local", "LostError", "balanced", "executor_for", "named"]

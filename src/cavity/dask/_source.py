@@ -77,11 +77,10 @@ class DaskSource:
         width = summary.features + sum(len(known) for known in levels.values()) + int(intercept)
         parts = joined([look.rows for look in self._looks], width, executor.threads) if self._join else _single(self)
         names = [part.start if len(part) == 1 else f"{part.start} to {part.stop - 1}" for part in parts]
-        rows = executor.map(
-            arrange,
-            [([self._checked[i] for i in part], coding, intercept, summary.classes, levels) for part in parts],
-            names,
-        )
+        blocks = [[self._checked[i] for i in part] for part in parts]
+        places = executor.places(blocks, [sum(self._looks[i].rows for i in part) for part in parts])
+        told = coding, intercept, summary.classes, levels
+        rows = executor.map(arrange, [(some, *told) for some in blocks], names, places)
         self._checked = []
         rows = merged(executor, rows, sum(look.rows for look in self._looks))
         shapes = executor.fetch(executor.map(shape_and_targets, [(part,) for part in rows]))
