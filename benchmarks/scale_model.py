@@ -6,8 +6,9 @@
     latency  (3 + log8(workers)) · latency
     client   columns³ / flops
 
-A row takes one integral, is read from memory, and multiplied by a matrix of columns × columns. The packed triangle of the posterior goes to
-every worker, from one to the next; sums come back along a tree. The client adds, factorises and inverts one matrix.
+A row takes one integral, is read from memory, and multiplied by a matrix of columns × columns. The packed triangle of
+the posterior goes to every worker, from one to the next; sums come back along a tree. The client adds, factorises and
+inverts one matrix.
 
 Run: python -m benchmarks.scale_model [rows columns workers partitions]
 """
