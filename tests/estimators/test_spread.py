@@ -180,3 +180,15 @@ def test_its_table_has_both_parts_in_units_of_y(model):
     assert row["std"] ** 2 == pytest.approx(covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1])
     assert model.sample_coef(3).shape == (3, 3)
     model.plot_coefficients()
+
+
+def test_few_rows_do_not_decide_on_the_prior_in_the_first_loop():
+    """Data sets on which a prior variance that followed the first fifty rows ended improper, or in 100 loops."""
+    rng = np.random.default_rng(0)
+    for _ in range(14):
+        X, slopes = rng.standard_normal((2000, 5)), rng.standard_normal(5)
+        std = np.exp(-0.5 + X @ (0.4 * rng.standard_normal(5)))
+        y = 100.0 + 20.0 * (X @ slopes + std * rng.standard_normal(2000))
+        model = EPRegressor(loss="normal", scale="linear").fit(X[:1000], y[:1000])
+        assert model.status_.is_success
+        assert model.n_iter_ <= 20

@@ -39,6 +39,10 @@ FloatArray = NDArray[np.float64]
 
 # Coefficients of typical size that are added: enough to bound the variance, too few to matter beside five columns.
 _ADDED = 0.5
+# Rows per coefficient from which on they are asked about the variance. Fewer are often separable, or leave no noise,
+# and suggest variances that are far off: sites that are fitted under these stay in a stream, and need not come back
+# where the loss is not convex.
+ROWS_PER_COEFFICIENT = 10
 # Largest factor by which one loop changes a variance or a scale: bounds what a posterior far from converged can do.
 _LARGEST_FACTOR = 10.0
 # Smallest noise scale that is found, as a share of the targets' standard deviation, or of their mean where its

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.ep import joint_sites, row_sites
+from cavity.ep.adaptation import ROWS_PER_COEFFICIENT
 from cavity.ep.driver import Change, Run, Step
 from cavity.ep.driver import run as run_backend
 from cavity.ep.evolving import Evolving
@@ -119,7 +120,8 @@ class Blocks(Evolving):
             here = self.work.mean
             self.visit(part, first, ledger)
             farthest = np.maximum(farthest, np.abs(self.work.mean - here))
-            self.adaptation.revise(self.work, len(parts))
+            if not first or part.stop >= ROWS_PER_COEFFICIENT * self.work.mean.size:
+                self.adaptation.revise(self.work, len(parts))
         self.after = self.work.variance()
         change = change_between(mean, variance, self.work.mean, self.after)
         pending = float(np.max(farthest / np.sqrt(self.after), initial=0.0))

@@ -162,7 +162,8 @@ class Partitioned(Evolving):
             sums = self.partitions.sweep(self._message(first), chosen)
             whole &= self._take(sums, chosen, first, ledger)
             total = sums if total is None else total.plus(sums)
-            self.adaptation.revise(posterior, len(waves))
+            if chosen is waves[-1]:  # few rows say little of the variance
+                self.adaptation.revise(posterior, 1)
         assert total is not None
         self.factors, self.terms = (1.0, 1.0), total.terms
         self._note(total, ledger)

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from cavity.ep.adaptation import Adaptive, Group, revised_variances, variances_of, with_variances
+from cavity.ep.adaptation import ROWS_PER_COEFFICIENT, Adaptive, Group, revised_variances, variances_of, with_variances
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Gaussian, Knowledge
 from cavity.ep.result import Ledger, Refusal, Trace
 from cavity.estimators._base import LinearEP
@@ -81,7 +81,7 @@ class StreamingEP(LinearEP):
         if self._first_rows is None:
             return None
         rows = self._first_rows._replace(parts=(*self._first_rows.parts, data))
-        enough = rows.size >= 10 * self._priors[0].dim
+        enough = rows.size >= ROWS_PER_COEFFICIENT * self._priors[0].dim
         again = enough or rows.size >= 2 * rows.fitted
         kept = FirstRows((rows.joined(),), rows.size) if again else rows
         self._first_rows = None if enough else kept
