@@ -44,7 +44,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 # What may be refused outright, and in which words.
 NAN_AT_START = r"factor \d+ returns NaN at the prior mean"
 NEEDS_ROWS = "scheme='exact' needs a LinearFactor"
-NO_WEIGHT = "Sample weights must contain at least one non-zero number"
+# In the words of scikit-learn, and in ours where older versions of it say nothing.
+NO_WEIGHT = "at least one non-zero number|sample_weight must be positive for at least one row"
 ONE_CLASS = "The number of classes has to be greater than one"
 TOO_LARGE = "beyond what numbers can hold"
 PARITY = 1e-6

@@ -87,7 +87,7 @@ def test_rows_that_occur_in_several_partitions_count_as_one_row_of_their_weight(
 
 def test_csr_chunks_of_another_precision():
     rng = np.random.default_rng(5)
-    X = sparse.random_array((600, 8), density=0.3, format="csr", rng=rng).astype(np.float32)
+    X = sparse.random_array((600, 8), density=0.3, format="csr", random_state=rng).astype(np.float32)
     y = (X @ np.linspace(-2.0, 2.0, 8) + rng.logistic(size=600)) > 0.0
     lazy = chunked(X.toarray(), 4).map_blocks(sparse.csr_array, meta=sparse.csr_array((0, 0), dtype=np.float32))
     found = cavity.dask.fit(cavity.EPClassifier(), lazy, y, join=False)

@@ -55,22 +55,22 @@ def raw_rows(name):
     return (rows[1:] if name == "bank" else rows), positive
 
 
-@pytest.fixture(scope="module", params=datasets.NAMES)
+@pytest.fixture(params=datasets.NAMES)
 def name(request):
     return request.param
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def data(name):
     return loaded(name)
 
 
-@pytest.fixture(scope="module", params=["norm", "std"])
+@pytest.fixture(params=["norm", "std"])
 def scale(request):
     return request.param
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def design(name, scale):
     return designed(name, scale)
 

@@ -90,5 +90,5 @@ def test_a_run_continues_bit_for_bit(problem):
 
 
 def test_rows_that_would_fill_in_are_refused_before_they_are_factorised():
-    X = sparse.random_array((2000, 4000), density=0.02, rng=np.random.default_rng(0), format="csr")
+    X = sparse.random_array((2000, 4000), density=0.02, random_state=np.random.default_rng(0), format="csr")
     assert not np.isfinite(analyse_blocks(lambda: iter([X]), max_work=1e9).work)

@@ -164,7 +164,7 @@ def test_a_file_keeps_the_model(tmp_path, fitted):
 
 def test_too_wide_a_table_gets_one_class_against_the_rest():
     rng = np.random.default_rng(0)
-    X = sparse.random_array((200, 3000), density=0.002, rng=rng, format="csr")
+    X = sparse.random_array((200, 3000), density=0.002, random_state=rng, format="csr")
     model = EPClassifier().fit(X, rng.integers(3, size=200))
     assert len(model._knowledge) == 3
     assert "one posterior for each of 3 classes against the rest" in str(model.plan_)

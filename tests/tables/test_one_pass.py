@@ -131,7 +131,7 @@ def test_without_a_constant_numbers_are_centred_before(frame, tmp_path):
 
 def test_features_of_libsvm_files_are_taken_as_they_appear(tmp_path, reads):
     rng = np.random.default_rng(0)
-    X = sparse.random_array((4000, 3000), density=0.004, rng=rng, format="lil")
+    X = sparse.random_array((4000, 3000), density=0.004, random_state=rng, format="lil")
     X[:500, 1500:] = 0.0  # the first file has fewer features
     X = sparse.csr_array(X)
     y = np.where(rng.random(4000) < 1.0 / (1.0 + np.exp(-3.0 * (X @ rng.normal(size=3000)))), 1, -1)

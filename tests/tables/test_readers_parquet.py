@@ -62,9 +62,13 @@ TEXTS = {
 }
 
 
-def test_all_texts_are_codes_and_levels_that_occur(tmp_path):
+@pytest.mark.parametrize("kind", TEXTS)
+def test_all_texts_are_codes_and_levels_that_occur(kind, tmp_path):
     path = tmp_path / "t.parquet"
-    pq.write_table(pa.table(TEXTS), path)
+    try:
+        pq.write_table(pa.table({kind: TEXTS[kind]}), path)
+    except pa.ArrowNotImplementedError:
+        pytest.skip(f"this version of pyarrow writes no {TEXTS[kind].type}")
     batch = next(iter(open_reader(path).batches()))
     for column in batch.columns.values():
         assert isinstance(column, Texts)

@@ -14,7 +14,8 @@ from cavity.tables import Table
 @pytest.fixture(scope="module")
 def problem(tmp_path_factory):
     rng = np.random.default_rng(0)
-    X = sparse.random_array((800, 60), density=0.1, rng=rng, format="csr")
+    X = sparse.random_array((800, 60), density=0.1, random_state=rng, format="csr")
+    X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)  # as older dump_svmlight_file needs
     y = np.where(rng.random(800) < 1.0 / (1.0 + np.exp(-4.0 * (X @ rng.normal(size=60)))), 1, -1)
     path = tmp_path_factory.mktemp("wide") / "rows.svm"
     dump_svmlight_file(X, y, str(path), zero_based=False)
