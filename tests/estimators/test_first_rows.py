@@ -72,6 +72,27 @@ def test_weights_offsets_and_forgetting_are_kept_with_the_rows():
     np.testing.assert_allclose(model.coef_std_, whole.coef_std_, rtol=1e-6)
 
 
+def test_rows_may_be_written_into_the_same_arrays():
+    X, y = labelled(40)
+    fresh, reused = (streamed(EPRegressor(), X, y, (0, 20, 25)) for _ in range(2))
+    rows = X[25:30].copy()
+    reused.partial_fit(rows, y[25:30])
+    fresh.partial_fit(X[25:30], y[25:30])
+    rows[:] = 1e6
+    for model in (fresh, reused):
+        model.partial_fit(X[30:40], y[30:40])
+    assert_same_model(reused, fresh)
+
+
+def test_rows_that_are_all_but_forgotten_keep_a_weight():
+    X, y = labelled(40)
+    model = EPClassifier()
+    for start in range(0, 40, 4):
+        model.partial_fit(X[start : start + 4], y[start : start + 4], classes=[-1.0, 1.0], forget=1.0 - 1e-15)
+    model._check_state()  # among other things, that weights are positive
+    assert np.all(np.isfinite(model.coef_std_))
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 100])
 def test_rows_are_dropped_when_there_are_enough(chunk):
     X, y = labelled(2 * ENOUGH)

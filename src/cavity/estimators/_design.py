@@ -18,6 +18,10 @@ from cavity.estimators._preprocessing import EncodedRows
 FloatArray = NDArray[np.float64]
 
 
+# Weight below which forgetting takes no row: as good as none, and still positive.
+LEAST_WEIGHT = 1e-12
+
+
 class Data(NamedTuple):
     """Rows of positive weight: matrix, targets ``(predictors, rows)``, weights unless all are one, offsets if any."""
 
@@ -43,11 +47,16 @@ class FirstRows(NamedTuple):
         """Number of rows."""
         return sum(part.X.shape[0] for part in self.parts)
 
+    def plus(self, data: Data) -> FirstRows:
+        """Add copies of rows: whoever gave them may write the next ones into the same arrays."""
+        return self._replace(parts=(*self.parts, Data(*(None if a is None else a.copy() for a in data))))
+
     def times(self, keep: float) -> FirstRows:
-        """Multiply the weights of all rows by a number."""
+        """Multiply the weights of all rows by a number; they stay positive."""
         ones = (np.ones(part.X.shape[0]) if part.weights is None else part.weights for part in self.parts)
-        parts = zip(self.parts, ones, strict=True)
-        return self._replace(parts=tuple(part._replace(weights=keep * weights) for part, weights in parts))
+        lower = (np.maximum(keep * weights, LEAST_WEIGHT) for weights in ones)
+        parts = zip(self.parts, lower, strict=True)
+        return self._replace(parts=tuple(part._replace(weights=weights) for part, weights in parts))
 
     def joined(self) -> Data:
         """All rows in one."""
@@ -130,7 +139,7 @@ def forgetting(forget: Any, halflife: Any, sample_weight: ArrayLike | None, X: A
         return float(-np.expm1(-rate * rows)), sample_weight
     falling = np.exp(-rate * np.arange(rows - 1.0, -1.0, -1.0))
     given = 1.0 if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
-    return min(float(-np.expm1(-rate * rows)), 1.0 - 1e-12), np.maximum(falling, 1e-12) * given
+    return min(float(-np.expm1(-rate * rows)), 1.0 - 1e-12), np.maximum(falling, LEAST_WEIGHT) * given
 
 
 def squared(X: Any) -> Any:

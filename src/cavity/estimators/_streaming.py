@@ -80,7 +80,7 @@ class StreamingEP(LinearEP):
         """
         if self._first_rows is None:
             return None
-        rows = self._first_rows._replace(parts=(*self._first_rows.parts, data))
+        rows = self._first_rows.plus(data)
         enough = rows.size >= ROWS_PER_COEFFICIENT * self._priors[0].dim
         again = enough or rows.size >= 2 * rows.fitted
         kept = FirstRows((rows.joined(),), rows.size) if again else rows
