@@ -20,7 +20,7 @@ from scipy.special import expit, ndtr
 
 from cavity.losses import Loss, offers
 from cavity.losses.joint import Softmax
-from cavity.moments import joint_nodes
+from cavity.moments import joint_means
 from cavity.quadrature import hermite
 
 FloatArray = NDArray[np.float64]
@@ -41,8 +41,7 @@ def log_odds(loss: Loss, mean: FloatArray, variance: FloatArray) -> FloatArray:
 def softmax_probability(mean: FloatArray, variance: FloatArray, classes: int) -> FloatArray:
     """Mean of the softmax in the classes' own order, from means and covariances of its contrasts."""
     loss = Softmax(classes)
-    # With up to 128 nodes per row, and some classes each.
-    out = _in_parts(lambda m, v: loss.mean_probabilities(*joint_nodes(m, v)), mean, variance, 1024)
+    out = joint_means(loss.mean_probabilities, mean, variance)
     return out / np.sum(out, axis=1, keepdims=True)
 
 

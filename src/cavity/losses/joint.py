@@ -3,7 +3,7 @@ r"""Losses of several linear predictors of one row, :math:`u(y, z_1, \ldots, z_K
 A loss of this kind is a ``NamedTuple`` with a property ``predictors``, the number of predictors, and a method
 ``value``. `cavity.testing.check_joint_loss` checks your own loss. Two further methods are optional:
 
-- ``derivatives(y, z)``: value, gradient ``(..., K)`` and Hessian ``(..., K, K)``. With more than three predictors,
+- ``derivatives(y, z)``: value, gradient ``(..., K)`` and Hessian ``(..., K, K)``. With more than four predictors,
   sites are computed from these, averaged over the posterior. Without them, 2 K + 1 values of the loss are used.
 - ``averages(y, z, weights, width)``: the weighted means of these three over nodes, where ``z`` has the shape
   ``(rows, nodes, K)`` and the predictors have an additional variance ``width`` in all directions, one number per row. A
