@@ -12,6 +12,10 @@ FloatArray = NDArray[np.float64]
 
 # Largest rate at which changes are believed to fall from loop to loop.
 _LARGEST_RATE = 0.9
+# Largest step of a row, reached by runs that take long: there revisions keep their direction and fall by half per loop.
+# On 12 data sets and 200 random problems, logistic and hinge: with 1.0 the longest take a sixth more loops, with 1.6 as
+# many as with 1.3; 1.3 from the first loop on costs short runs a loop.
+_LONGEST_STEP = 1.3
 
 
 def change_between(mean: FloatArray, variance: FloatArray, new_mean: FloatArray, new_variance: FloatArray) -> float:
@@ -57,7 +61,7 @@ class Pace:
         # With changes that fall by a constant rate, the sum of those to come; steps below one hide a part of them.
         # Two changes estimate the rate.
         rate = min(change / before, _LARGEST_RATE) if before > 0.0 else 0.0
-        return max(change, pending) * max(1.0, rate / (1.0 - rate)) / average_step
+        return max(change, pending) * max(1.0, rate / (1.0 - rate)) / min(average_step, 1.0)
 
     def _set_ceiling(self, number: int, before: float, held_back: bool) -> None:
         """Take smaller steps with all rows after a loop that changes more than the one before, larger ones else.
@@ -68,5 +72,5 @@ class Pace:
         """
         if number >= 5 and not held_back and self.change > self.tol:
             grew = self.change > 1.02 * max(self.longer, 1.0) * before
-            ceiling = min(max((0.8 if grew else 1.1) * self.ceiling, 0.02), 1.0)
+            ceiling = min(max((0.8 if grew else 1.1) * self.ceiling, 0.02), _LONGEST_STEP)
             self.longer, self.ceiling = ceiling / self.ceiling, ceiling
