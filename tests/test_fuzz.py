@@ -141,6 +141,9 @@ def test_compiled_loops(data, prior, sharpness, batch, given):
     steepness = sharpness * np.sqrt(np.max(X * X @ prior.variance) * np.max(given["beta"]))
     troubled = any(r.trace.refused or r.trace.dampings for r in (plain, result))
     tol = DIFFERENCES if given["scheme"] == "gq" else PARITY
+    # Rises of the cost are differences of costs, each rounded.
+    costs = [total_cost(factors, prior, point, np.max(given["beta"])) for point in (prior.mean, plain.mean)]
+    tol += 10.0 * np.finfo(np.float64).eps * np.max(np.abs(costs))
     # Where the change of a loop is the tolerance itself, rounding decides whether it is the last.
     undecided = any(abs(change - given["tol"]) <= 10.0 * tol for change in plain.trace.changes if given["tol"])
     if not troubled and not undecided and steepness <= STEEPEST:

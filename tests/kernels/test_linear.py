@@ -295,6 +295,18 @@ def test_weight_zero_is_the_row_removed_and_a_batch_of_none_is_idle() -> None:
     assert gap(weighted.variance, removed.variance) < PARITY
 
 
+@pytest.mark.parametrize(("loss", "scheme"), [(losses.Logistic(), VARIATIONAL), (QUASI, GAUSS)], ids=repr)
+def test_a_column_of_zeros_keeps_its_prior_to_the_last_digit(loss: Any, scheme: Any) -> None:
+    """Also where costs are large, and their rounding is too."""
+    rng = np.random.default_rng(5)
+    X, y = rng.normal(size=(ROWS, 3)) * [0.0, 300.0, 3.0], np.where(rng.random(ROWS) < 0.5, 1.0, -1.0)
+    prior = cavity.FactorialGaussian.from_moments(rng.normal(size=3), 1e-3)
+    factors = cavity.LinearFactor.batches(loss, X, y, BATCH)
+    result = bare_fit(factors, prior, scheme, beta=1e6, max_iter=1, compiled=True)
+    assert result.posterior.precision[0] == prior.precision[0]
+    assert result.posterior.shift[0] == prior.shift[0]
+
+
 @pytest.mark.parametrize("storage", STORAGES)
 def test_a_list_of_linear_factors_is_compiled_too(storage: str) -> None:
     X, y, weights, prior = problem()

@@ -66,7 +66,8 @@ def _four_rows_star(loss: Any, X: Any, targets: Any, i: int, point: Any, steps: 
         )
     fetch_row(X, i + ROWS_AHEAD + 2)
     fetch_row(X, i + ROWS_AHEAD + 3)
-    return loss.value(y0, z0) + loss.value(y1, z1) + loss.value(y2, z2) + loss.value(y3, z3)
+    # Added in the same order as along the axes: where no row lies on an axis, nothing rises.
+    return (loss.value(y0, z0) + loss.value(y1, z1)) + (loss.value(y2, z2) + loss.value(y3, z3))
 
 
 @kernel
@@ -92,7 +93,8 @@ def _logistic_star(loss: Any, entries: Any, targets: Any, weights: Any, point: A
     downs[:] = 1.0
     shift[:] = 0.0
     largest = 600.0  # logarithm of a running product, inside the range of doubles (709)
-    total, room = 0.0, largest
+    # The centre is summed up as the axes are: along an axis on which no row lies nothing rises, to the last digit.
+    total, center, room = 0.0, 1.0, largest
     for i in range(n):
         row = entries[i]
         fetch_row(entries, i + ROWS_AHEAD)
@@ -110,13 +112,16 @@ def _logistic_star(loss: Any, entries: Any, targets: Any, weights: Any, point: A
             continue
         if spent > room:
             _flush(ups, downs, up, down)
-            room = largest
+            total += np.log(center)
+            center, room = 1.0, largest
         room -= spent
-        total += loss.value(targets[i], z)
-        _multiply(row, steps, b, np.exp(-a), ups, downs, work.buffer)
+        e = np.exp(-a)
+        center *= 1.0 + e
+        _multiply(row, steps, b, e, ups, downs, work.buffer)
         for j in range(d):
             shift[j] += b * (row[j] * steps[j])
     _flush(ups, downs, up, down)
+    total += np.log(center)
     for j in range(d):
         up[j] -= total
         down[j] += shift[j] - total
