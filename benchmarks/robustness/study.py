@@ -130,8 +130,8 @@ class Product:
         prior = FactorialGaussian.from_moments(np.zeros(X.shape[1] + 1), [PRIOR_VARIANCE] * X.shape[1] + [100.0])
         factors = LinearFactor.batches(self.loss, design, y, 10)
         seed = int(np.random.RandomState(self.seed).randint(2**31 - 1))
-        options: Any = {"loops": PRODUCT_LOOPS, "order": "shuffled", "tol": 0.01, "safeguards": True}
-        result = fit(factors, prior, self.scheme, seed=seed, **options)
+        options: Any = {"max_iter": PRODUCT_LOOPS, "order": "shuffled", "tol": 0.01, "safeguards": True}
+        result = fit(factors, prior, self.scheme, random_state=seed, **options)
         self.mean, self.variance = result.mean, result.std**2
         self.status_, self.n_iter_ = result.status, len(result.trace.changes)
         self.coef_, self.coef_std_ = result.mean[None, :-1], result.std[None, :-1]
