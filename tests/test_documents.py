@@ -57,6 +57,16 @@ def test_tables_of_the_study_are_those_of_its_fits(monkeypatch):
     assert f"{len(outcomes):,} fits" in pages[0]
 
 
+@pytest.mark.parametrize("choice", ["EPClassifier()", 'cavity.fit(..., "qla")'])
+def test_the_study_still_runs(monkeypatch, choice):
+    monkeypatch.syspath_prepend(str(ROOT))
+    study = importlib.import_module("benchmarks.robustness.study")
+    cell = next(study.cells(1))
+    outcome = study.run(cell, choice)
+    assert outcome.is_finite
+    assert outcome.loops > 0
+
+
 def test_every_place_of_a_table_holds_one():
     for document in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         text = document.read_text()
