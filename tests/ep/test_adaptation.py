@@ -10,7 +10,15 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import scale
 
 from cavity import EPClassifier, FactorialGaussian
-from cavity.ep.adaptation import LEAST_NOISE, Adaptive, Group, revised_variance, typical_variance
+from cavity.ep.adaptation import (
+    LEAST_NOISE,
+    Adaptive,
+    Group,
+    revised_variance,
+    typical_variance,
+    widened,
+    with_variances,
+)
 from cavity.ep.dense import DensePosterior
 from cavity.ep.knowledge import DenseKnowledge
 from cavity.ep.roles import Fixed
@@ -160,3 +168,27 @@ def test_a_typical_variance_gives_an_average_row_its_spread():
     assert typical_variance(sparse.csr_array(X)) == pytest.approx(start)
     assert typical_variance(np.concatenate([X, X])) == pytest.approx(start)
     assert typical_variance(np.zeros((3, 2))) == 1.0
+
+
+def test_what_is_not_known_of_the_variances_widens_the_posterior_by_how_far_they_move_its_mean():
+    rng = np.random.default_rng(3)
+    rows, groups = rng.normal(size=(9, 6)), (Group(np.arange(3)), Group(np.array([3, 4])))
+    known = DenseKnowledge(rows.T @ rows, 5.0 * rng.normal(size=6))
+    prior = FactorialGaussian.from_moments(rng.normal(size=6), [0.1, 0.1, 0.1, 0.4, 0.4, 10.0])
+    posterior, added = known.posterior(prior), 0.0
+    for group in groups:
+        v, h = prior.variance[group.columns[0]], 1e-5
+        ends = [known.posterior(with_variances(prior, [group], [v * np.exp(s * h)])).mean for s in (1.0, -1.0)]
+        slope = (ends[0] - ends[1]) / (2.0 * h)
+        information = 0.5 * np.sum((1.0 - posterior.variance[group.columns] / v) ** 2) + 0.25
+        added = added + np.outer(slope, slope) / information
+    np.testing.assert_allclose(widened(posterior, prior, groups).covariance, posterior.covariance + added, rtol=1e-5)
+    assert widened(posterior, prior, ()) is posterior
+
+
+def test_many_determined_coefficients_leave_the_posterior_as_it_is():
+    rng = np.random.default_rng(4)
+    known = DenseKnowledge(1e4 * np.eye(50), 1e4 * rng.normal(size=50))
+    prior = FactorialGaussian.from_moments(np.zeros(50), 1.0)
+    posterior = known.posterior(prior)
+    assert widened(posterior, prior, [Group(np.arange(50))]) is posterior

@@ -146,6 +146,32 @@ def test_streams_find_it_too(storage):
     np.testing.assert_allclose(stream.coef_std_, whole.coef_std_, rtol=0.15)
 
 
+@pytest.mark.parametrize("make", [classifier, regressor])
+def test_intervals_are_wider_where_the_variance_was_found(make):
+    """By what is not known of it; means and evidence are those of the variance found."""
+    X, y = (two_classes if make is classifier else line)(n=40)
+    found = make(prior_variance="auto").fit(X, y)
+    posterior, exact = found.posterior_[0], found._known()[0].posterior(found._priors[0])
+    assert np.array_equal(posterior.mean, exact.mean)
+    assert posterior.log_mass == exact.log_mass
+    assert np.all(posterior.variance >= exact.variance)
+    assert np.max(posterior.variance / exact.variance) > 1.005
+    given = make(prior_variance=found.prior_variance_).fit(X, y)
+    assert given.posterior_[0].variance == pytest.approx(given._whole_posteriors()[0].variance, rel=1e-15)
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_looking_at_a_stream_does_not_change_it(rows):
+    X, y = two_classes(n=120)
+    watched, other = EPClassifier(), EPClassifier()
+    for i in range(0, 120, rows):
+        for model in (watched, other):
+            model.partial_fit(X[i : i + rows], y[i : i + rows], classes=[0, 1])
+        assert np.all(np.isfinite(watched.coef_std_))
+    assert np.array_equal(watched._known()[0].information, other._known()[0].information)
+    assert np.array_equal(watched.coef_std_, other.coef_std_)
+
+
 def test_a_given_variance_of_a_regression_is_in_units_of_the_spread():
     X, y = line()
     small, large = regressor(prior_variance=1.0).fit(X, y), regressor(prior_variance=1.0).fit(X, 1e3 * y)

@@ -31,6 +31,7 @@ from scipy import sparse
 from cavity.ep.roles import Posterior
 from cavity.ep.row_sites import RowSites
 from cavity.ep.snapshots import State
+from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss, offers
 from cavity.noise import estimate_scale, scale_of_terms, with_scale
@@ -61,6 +62,8 @@ _STEPS_PER_LOOP, _SMALLEST_STEP = 4, 0.001
 # on 44 problems, real and simulated, logistic and hinge: with 2 in place of 3, orders of rows agree less on the
 # variance; with 3 in place of 10 separable problems take a fifth more loops.
 _SLOW, _LONGEST = 3.0, 10.0
+# Largest growth of a posterior variance by the uncertainty of the prior variance that is left out.
+_WORTH_ADDING = 0.005
 # Gain of the log evidence by the next loop below which the variance is found: far below the unit at which evidence for
 # one of two variances begins.
 _NEGLIGIBLE_GAIN = 0.05
@@ -224,6 +227,25 @@ def revised_variance(v: float, deviations: FloatArray, variances: FloatArray, ty
     """One step of the fixed point from the variance ``v``."""
     new = (float(deviations @ deviations) + _ADDED * typical) / _determined(variances, v)
     return float(v * np.exp(limited(float(np.log(new / v)))))
+
+
+def widened(posterior: DenseGaussian, prior: FactorialGaussian, groups: Sequence[Group]) -> DenseGaussian:
+    r"""Posterior that knows how uncertain the prior variances are which were found.
+
+    With the sites as they are, a change of the logarithm of v moves the mean by :math:`S (m - \mu) / v`, over the
+    coefficients of the group. That logarithm has the information :math:`\frac12 \sum_j (1 - s_j^2 / v)^2`, and that of
+    the added coefficients.
+    """
+    if not groups:
+        return posterior
+    apart, variance = prior.precision * (posterior.mean - prior.mean), posterior.variance
+    directions, uncertain = np.zeros((prior.dim, len(groups))), np.zeros(len(groups))
+    for k, (group, v) in enumerate(zip(groups, variances_of(prior, groups), strict=True)):
+        directions[group.columns, k] = apart[group.columns]
+        uncertain[k] = 2.0 / (float(np.sum(np.square(1.0 - variance[group.columns] / v))) + _ADDED)
+    # No variance grows by more than the sum of these shares: beside many coefficients, nothing is worth a copy.
+    shares = uncertain * np.sum(np.square(posterior.root.T @ directions), axis=0)
+    return posterior.widened(directions, uncertain) if np.sum(shares) > _WORTH_ADDING else posterior
 
 
 def _lengths(apart: FloatArray, moved: FloatArray, last_moved: FloatArray) -> FloatArray:

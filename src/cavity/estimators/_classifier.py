@@ -78,7 +78,8 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
     covariance_ : ndarray of shape (1, n, n) or (n_classes, n, n)
         Posterior covariances of the n coefficients; the intercept is last.
     posterior_ : tuple of Gaussians
-        Posterior distributions; the intercept is the last coefficient.
+        Posterior distributions, with the uncertainty of an estimated prior variance; the intercept is the last
+        coefficient.
     classes_ : ndarray
         Class labels.
     n_features_in_, feature_names_in_

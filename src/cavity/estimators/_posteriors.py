@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags, check_random_state
 
 from cavity._checks import whole_number
+from cavity.ep.adaptation import Group, widened
 from cavity.ep.knowledge import Gaussian, Knowledge
 from cavity.ep.result import Status
 from cavity.estimators._design import Totals, checked_offset, squared, with_intercept
@@ -18,14 +20,14 @@ from cavity.estimators._joint import joint_draws, joint_predictors, marginals, m
 from cavity.estimators._packing import PACKED, check_state, pack, unpack
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan
-from cavity.gaussians.dense import WIDEST_COVARIANCE
+from cavity.gaussians.dense import WIDEST_COVARIANCE, DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 
 FloatArray = NDArray[np.float64]
 
 # What is derived from the rest and can be rebuilt.
-TRANSIENT = ("_posteriors", "_marginals", "_streams", "_path")
+TRANSIENT = ("_posteriors", "_reported", "_marginals", "_streams", "_path")
 
 
 class Posteriors(BaseEstimator):  # type: ignore[misc]
@@ -44,6 +46,9 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
     _totals: Totals
     _loss: Loss
 
+    # From parameters, a typical variance and the number of predictors.
+    _prior_and_groups: Callable[[Parameters, float, int], tuple[FactorialGaussian, tuple[Group, ...]]]
+
     # Unit and offset of the targets: posteriors are those of normalised ones.
     _units: Any = (1.0, 0.0)
     # The same of further linear predictors, where they are not in these units.
@@ -57,7 +62,7 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
     @property
     def posterior_(self) -> tuple[Gaussian, ...]:
         """Posterior of every linear predictor, the intercept last: one, or one per class if there are more than two."""
-        whole = self._whole_posteriors()
+        whole = reported(self)
         if not self._is_joint:
             return whole
         if "_marginals" not in self.__dict__:
@@ -212,6 +217,18 @@ def _public(model: Posteriors, values: FloatArray) -> Any:
     return float(values[0]) if values.ndim == 1 else values[0]
 
 
+def reported(model: Posteriors) -> tuple[Gaussian, ...]:
+    """Posteriors as users see them: wider by what is not known of prior variances that were found."""
+    found: tuple[Gaussian, ...] | None = model.__dict__.get("_reported")
+    if found is None:
+        parts = zip(model._whole_posteriors(), model._priors, strict=True)
+        p, predictors = Parameters.of(model, model._width), getattr(model._loss, "predictors", 1)
+        groups = model._prior_and_groups(p, 1.0, predictors)[1]
+        found = tuple(widened(p, prior, groups) if isinstance(p, DenseGaussian) else p for p, prior in parts)
+        model.__dict__["_reported"] = found
+    return found
+
+
 def units_of(model: Posteriors) -> tuple[FloatArray, FloatArray]:
     """Give the unit of every linear predictor, and what its intercept is moved by, as columns."""
     each = np.array([model._units, *model._further_units])
@@ -231,7 +248,7 @@ def draws_of(model: Posteriors, n: int, random_state: Any) -> FloatArray:
     """Draws of the coefficients ``(n, predictors, columns)`` of normalised targets, the intercept last."""
     rng, posterior = check_random_state(random_state), model.posterior_
     if model._is_joint:
-        whole: Any = model._whole_posteriors()[0]
+        whole: Any = reported(model)[0]
         return joint_draws(whole, model._mixing(), rng.standard_normal((n, whole.dim)))
     noise = rng.standard_normal((n, len(posterior), posterior[0].dim))
     return np.stack([p.draws(noise[:, k]) for k, p in enumerate(posterior)], axis=1)
@@ -239,6 +256,6 @@ def draws_of(model: Posteriors, n: int, random_state: Any) -> FloatArray:
 
 def joint_latent(model: Posteriors, X: Any) -> tuple[FloatArray, FloatArray]:
     """Means ``(n, K)`` and covariances ``(n, K, K)`` at rows of the predictors of a loss of several."""
-    whole: Any = model._whole_posteriors()[0]
+    whole: Any = reported(model)[0]
     rows, loss = X.astype(np.float64, copy=False), model._loss
     return joint_predictors(whole, with_intercept(rows) if model._intercept else rows, loss.predictors)  # type: ignore[attr-defined]

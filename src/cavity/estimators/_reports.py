@@ -13,7 +13,7 @@ from cavity._checks import number_between
 from cavity.estimators._arviz import inference_data
 from cavity.estimators._categories import names_of
 from cavity.estimators._parameters import Parameters
-from cavity.estimators._posteriors import Posteriors, moments_of, units_of
+from cavity.estimators._posteriors import Posteriors, moments_of, reported, units_of
 from cavity.estimators._table import coefficient_columns, coefficient_table, combinations, in_one
 from cavity.losses import offers
 
@@ -81,7 +81,7 @@ class Reports(Posteriors):
         """Variances of combinations ``(n, predictors, columns)`` of the coefficients of several predictors."""
         if self._is_joint:
             inner = np.einsum("gk,rgc->rkc", self._mixing(), rows)
-            return self._whole_posteriors()[0].predictor_variance(inner.reshape(len(rows), -1))
+            return reported(self)[0].predictor_variance(inner.reshape(len(rows), -1))
         each = [q.predictor_variance(rows[:, g]) for g, q in enumerate(self.posterior_)]
         return np.asarray(np.sum(each, axis=0))
 

@@ -49,12 +49,14 @@ class StreamingEP(LinearEP):
             if factorised:
                 if offset is not None:
                     raise ValueError("a diagonal covariance takes no offset: use fewer columns, or covariance='full'")
-                streams = self.__dict__.get("_streams") or ProductStreams(self._loss, self.posterior_, self._priors)
+                streams = self.__dict__.get("_streams") or ProductStreams(
+                    self._loss, self._whole_posteriors(), self._priors
+                )
                 self._revise(_streams=streams)
                 self._note_refusals(*streams.take(with_intercept(X) if p.intercept else X, data))
             elif again is None and X.shape[0] == 1 and weights is None and not self._is_joint and offset is None:
                 x = dense_rows(X, p.intercept)[0]
-                parts: Any = zip(targets[:, 0], self._knowledge, self.posterior_, strict=True)
+                parts: Any = zip(targets[:, 0], self._knowledge, self._whole_posteriors(), strict=True)
                 known, posteriors, refusals = zip(*(take_into(self._loss, x, *part) for part in parts), strict=True)
                 refused = Counter(why for why in refusals if why is not None)
                 self._keep_taken(Taken(known, self._priors, self._loss, refused, len(known), posteriors))
@@ -115,7 +117,7 @@ class StreamingEP(LinearEP):
         if p.intercept != self._intercept:
             raise ValueError("fit_intercept must not change in the middle of a stream; start with a new model")
         if plan is not self.plan_:
-            parts = zip(self._knowledge, self._priors, self.posterior_, strict=True)
+            parts = zip(self._knowledge, self._priors, self._whole_posteriors(), strict=True)
             self._revise(_knowledge=tuple(_without_sparse(plan, *part) for part in parts), plan_=plan)
         if forget:
             self._forget(1.0 - forget)
@@ -215,7 +217,7 @@ class StreamingEP(LinearEP):
             result.__dict__.pop(name, None)
         result._absorb(self, other)
         try:
-            result.posterior_  # noqa: B018
+            result._whole_posteriors()
         except ImproperError as error:
             raise ValueError("the product of the two models is not proper: one of them knows too little") from error
         return result

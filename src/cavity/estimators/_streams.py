@@ -160,8 +160,7 @@ class RowPath:
         if self._factorised:
             if not state["_streams"].take_row(self._row, np.array([target])):
                 return False
-            for name in ("_posteriors", "_marginals"):
-                state.pop(name, None)
+            state.pop("_posteriors", None)
             state.update(_totals=totals)
         else:
             posterior = model._whole_posteriors()[0]
@@ -169,6 +168,8 @@ class RowPath:
             if refused is not None or not np.isfinite(posterior.mean.sum() + posterior.log_mass):
                 return False
             state.update(_knowledge=(known,), _posteriors=(posterior,), _totals=totals)
+        for name in ("_reported", "_marginals"):
+            state.pop(name, None)
         trace = state["trace_"]
         state["trace_"] = Trace(trace.updates + 1, (), (), trace.refusals, trace.dampings)
         return True

@@ -114,7 +114,7 @@ class NormalisedTargets(StreamingEP):
         floor = LEAST_NOISE * (self._totals.spread or 1.0 if self._kind == "reals" else 1.0)
         known, (t,), weights = self._known()[0], data.targets, data.weights
         if isinstance(self._loss, losses.Squared) and isinstance(known, DenseKnowledge):
-            return max(_residual_scale(self._loss.scale, known, self.posterior_[0], self._totals), floor)
+            return max(_residual_scale(self._loss.scale, known, self._whole_posteriors()[0], self._totals), floor)
         mean, variance = self._latent(data.X)
         whole = mean[0] if data.offset is None else mean[0] + data.offset
         more = scale_sums(self._loss, t, whole, variance[0], weights)
