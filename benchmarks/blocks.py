@@ -41,7 +41,7 @@ HEADER = ("data", "loss", "one thread, s", "default threads, s", "newton-cholesk
 
 def measure(quick: bool) -> tuple[list[Row], dict[str, str]]:
     """All bars, and a table of the times."""
-    repeats = 1 if quick else 3
+    repeats = 1 if quick else 5
     names = ["haberman"] if quick else ["census", "bank"]
     shapes = [f"{n}x{d}" for n, d in (QUICK_SHAPES if quick else SHAPES)]
     rows, cells, factors = [], [], []
