@@ -180,7 +180,7 @@ def test_what_is_not_known_of_the_variances_widens_the_posterior_by_how_far_they
         v, h = prior.variance[group.columns[0]], 1e-5
         ends = [known.posterior(with_variances(prior, [group], [v * np.exp(s * h)])).mean for s in (1.0, -1.0)]
         slope = (ends[0] - ends[1]) / (2.0 * h)
-        information = 0.5 * np.sum((1.0 - posterior.variance[group.columns] / v) ** 2) + 0.25
+        information = 0.5 * np.sum((1.0 - posterior.variance[group.columns] / v) ** 2) + 1.0
         added = added + np.outer(slope, slope) / information
     np.testing.assert_allclose(widened(posterior, prior, groups).covariance, posterior.covariance + added, rtol=1e-5)
     assert widened(posterior, prior, ()) is posterior

@@ -233,8 +233,8 @@ def widened(posterior: DenseGaussian, prior: FactorialGaussian, groups: Sequence
     r"""Posterior that knows how uncertain the prior variances are which were found.
 
     With the sites as they are, a change of the logarithm of v moves the mean by :math:`S (m - \mu) / v`, over the
-    coefficients of the group. That logarithm has the information :math:`\frac12 \sum_j (1 - s_j^2 / v)^2`, and that of
-    the added coefficients.
+    coefficients of the group. That logarithm has the information :math:`\frac12 \sum_j (1 - s_j^2 / v)^2`; one more
+    keeps its standard deviation below one, beyond which the mean does not move in proportion.
     """
     if not groups:
         return posterior
@@ -242,7 +242,7 @@ def widened(posterior: DenseGaussian, prior: FactorialGaussian, groups: Sequence
     directions, uncertain = np.zeros((prior.dim, len(groups))), np.zeros(len(groups))
     for k, (group, v) in enumerate(zip(groups, variances_of(prior, groups), strict=True)):
         directions[group.columns, k] = apart[group.columns]
-        uncertain[k] = 2.0 / (float(np.sum(np.square(1.0 - variance[group.columns] / v))) + _ADDED)
+        uncertain[k] = 1.0 / (0.5 * float(np.sum(np.square(1.0 - variance[group.columns] / v))) + 1.0)
     # No variance grows by more than the sum of these shares: beside many coefficients, nothing is worth a copy.
     shares = uncertain * np.sum(np.square(posterior.root.T @ directions), axis=0)
     return posterior.widened(directions, uncertain) if np.sum(shares) > _WORTH_ADDING else posterior
