@@ -198,7 +198,8 @@ def against_sampling(name: str, count: int) -> tuple[list[Row], list[tuple[str, 
     """Bars on all deviations, and lines that tell skewed coefficients from the rest; intercepts for themselves."""
     X, y = SETS[name]()
     X = standardised(X)
-    model = EPClassifier().fit(X, y)
+    # Sampling takes the prior variance as given, and so must the model.
+    model = EPClassifier(prior_variance=EPClassifier().fit(X, y).prior_variance_).fit(X, y)
     draws, classes = sampled(model, X, y, count), model.classes_.size
     mean = np.concatenate([p.mean for p in model.posterior_])
     std = np.sqrt(np.concatenate([p.variance for p in model.posterior_]))

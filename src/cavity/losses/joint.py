@@ -77,10 +77,14 @@ class Softmax(NamedTuple):
         return int(self.classes) - 1
 
     def value(self, y: Any, z: Any) -> Any:
-        scores = np.asarray(z) @ contrasts(int(self.classes)).T
-        largest = np.max(scores, axis=-1)
-        total = np.log(np.sum(np.exp(scores - largest[..., None]), axis=-1))
-        return total + largest - _chosen(scores, y)
+        basis = contrasts(int(self.classes))
+        at_class = np.einsum("...k,...k->...", z, basis[np.asarray(y, dtype=np.intp)])
+        # Classes first: sums over them then run along memory.
+        scores = np.moveaxis(np.asarray(z) @ basis.T, -1, 0).copy()
+        largest = np.max(scores, axis=0)
+        scores -= largest
+        np.exp(scores, out=scores)
+        return np.log(np.sum(scores, axis=0)) + largest - at_class
 
     def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
         basis = contrasts(int(self.classes))

@@ -143,9 +143,9 @@ def _matched(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power
             all_rows[chosen] = new
 
     for grid, least, offered in zip(_GRIDS[k], _EVEN, (_is_narrow(variance), open_rows), strict=True):
-        nodes = _grid_nodes(grid, k)
-        for chosen in _pieces(np.flatnonzero(offered & open_rows), nodes.weights.size * (k + 2)):
-            found, even = _tilted(nodes, loss, *_of_rows(chosen, y, mean, variance, site, power))
+        count = _grid_nodes(grid, k).weights.size
+        for chosen in _pieces(np.flatnonzero(offered & open_rows), count * (k + 2)):
+            found, even = _tilted(grid, loss, *_of_rows(chosen, y, mean, variance, site, power))
             put(chosen, found)
             open_rows[chosen] = ~(even >= least)
     if hasattr(loss, "derivatives"):
@@ -171,27 +171,31 @@ def _of_rows(chosen: IndexArray, y: Any, mean: Any, variance: Any, site: Any, po
 
 
 def _tilted(
-    node_set: NodeSet, loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power: Any
+    grid: _Grid, loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power: Any
 ) -> tuple[JointSite, FloatArray]:
     """Match moments; and the share of nodes that count, one where factor and site are the same."""
-    (nodes, weights), (precision, shift) = node_set, site
+    (n, k), (precision, shift) = mean.shape, site
+    (nodes, weights), monomials = _grid_nodes(grid, k), _monomials(grid, k)
     root = _cholesky(variance)
     across = root.transpose(0, 2, 1)
     z = mean[:, None] + nodes @ across
     # Cost of the site in the coordinates of the nodes: e' H e / 2 + g e, from its height at the mean.
     hessian, slope = across @ precision @ root, _times(across, _times(precision, mean) - shift)
-    site_cost = 0.5 * np.einsum("ni,bij,nj->bn", nodes, hessian, nodes, optimize=True) + slope @ nodes.T
-    excess = site_cost - power[:, None] * loss.value(y[:, None], z)
-    highest = np.max(excess, axis=1)
-    tilted = weights * np.exp(excess - highest[:, None])
+    tilted = np.hstack([slope, 0.5 * hessian.reshape(n, -1)]) @ monomials.T
+    tilted -= power[:, None] * loss.value(y[:, None], z)
+    highest = np.max(tilted, axis=1)
+    tilted -= highest[:, None]
+    np.exp(tilted, out=tilted)
+    tilted *= weights
     total = np.sum(tilted, axis=1)
     tilted /= total[:, None]
     even = 1.0 / (np.square(tilted) @ (1.0 / weights))
-    moved = tilted @ nodes
-    spread = np.einsum("bn,ni,nj->bij", tilted, nodes, nodes, optimize=True) - moved[:, :, None] * moved[:, None, :]
+    moments = tilted @ monomials
+    moved = moments[:, :k]
+    spread = moments[:, k:].reshape(n, k, k) - moved[:, :, None] * moved[:, None, :]
     narrowed = _inverse(spread)
     back = _inverse(root)
-    gain = back.transpose(0, 2, 1) @ (narrowed - np.eye(mean.shape[1])) @ back
+    gain = back.transpose(0, 2, 1) @ (narrowed - np.eye(k)) @ back
     new_precision = precision + 0.5 * (gain + gain.transpose(0, 2, 1))
     # The cavity's shift is the posterior's less the site's; the posterior's mean is moved by L e.
     new_shift = shift + _times(gain, mean) + _times(back.transpose(0, 2, 1), _times(narrowed, moved))
@@ -318,6 +322,13 @@ def _grid_nodes(grid: _Grid, k: int) -> NodeSet:
     weights /= np.sum(weights)
     # Variances of one exactly: a factor that says nothing must leave no site, in none of many rows.
     return NodeSet(nodes[inside] / np.sqrt(weights @ nodes[inside, 0] ** 2), weights)
+
+
+@cache
+def _monomials(grid: _Grid, k: int) -> FloatArray:
+    """Coordinates of the nodes and their products, one row per node."""
+    nodes = _grid_nodes(grid, k).nodes
+    return np.hstack([nodes, (nodes[:, :, None] * nodes[:, None, :]).reshape(len(nodes), -1)])
 
 
 @cache
