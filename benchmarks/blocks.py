@@ -47,7 +47,10 @@ def measure(quick: bool) -> tuple[list[Row], dict[str, str]]:
     rows, cells, factors = [], [], []
     for name in (*names, *shapes):
         for loss in LOSSES:
-            one, every = (_child(threads, "fit", name, loss, str(repeats)) for threads in (1, None))
+            one, every = (
+                _child(1, "fit", name, loss, str(repeats)),
+                _child(None, "alone", name, loss, str(repeats)),
+            )
             factor = one["ours"] / one["peer"]
             cells.append(
                 (name, loss, f"{one['ours']:.3f}", f"{every['ours']:.3f}", f"{one['peer']:.3f}", f"{factor:.2f}")
@@ -115,6 +118,12 @@ def fit(name: str, loss: str, repeats: str) -> dict[str, float]:
         "peer": lambda: LogisticRegression(C=PRIOR_VARIANCE, solver="newton-cholesky").fit(X, y),
     }
     return best_times(works, int(repeats))
+
+
+def alone(name: str, loss: str, repeats: str) -> dict[str, float]:
+    """Seconds of ours by itself: threads that a peer leaves waiting take time from what comes after it."""
+    X, y = data_of(name)
+    return best_times({"ours": lambda: EPClassifier(loss, prior_variance=PRIOR_VARIANCE).fit(X, y)}, int(repeats))
 
 
 def stream(name: str, loss: str, repeats: str) -> dict[str, float]:
@@ -192,4 +201,4 @@ def _first_process(repeats: int) -> list[Row]:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     work, *arguments = sys.argv[1:]
-    print(json.dumps({"fit": fit, "stream": stream, "crossed": crossed}[work](*arguments)))
+    print(json.dumps({"fit": fit, "alone": alone, "stream": stream, "crossed": crossed}[work](*arguments)))
