@@ -196,9 +196,11 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
         known: tuple[Knowledge, ...] = self._knowledge if streams is None else streams.knowledge()
         return known
 
-    def _latent(self, X: Any, offset: Any = None) -> tuple[FloatArray, FloatArray]:
+    def _latent(
+        self, X: Any, offset: Any = None, posteriors: tuple[Gaussian, ...] | None = None
+    ) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the linear predictors ``(count, n)`` at rows, checked before."""
-        X, d, posteriors = X.astype(np.float64, copy=False), self._width, self.posterior_
+        X, d, posteriors = X.astype(np.float64, copy=False), self._width, posteriors or self.posterior_
         means = [np.asarray(X @ p.mean[:d]) + np.sum(p.mean[d:]) for p in posteriors]
         if isinstance(posteriors[0], FactorialGaussian):  # without a copy of the rows
             squares = squared(X)
@@ -222,8 +224,8 @@ def reported(model: Posteriors) -> tuple[Gaussian, ...]:
     found: tuple[Gaussian, ...] | None = model.__dict__.get("_reported")
     if found is None:
         parts = zip(model._whole_posteriors(), model._priors, strict=True)
-        p, predictors = Parameters.of(model, model._width), getattr(model._loss, "predictors", 1)
-        groups = model._prior_and_groups(p, 1.0, predictors)[1]
+        parameters, predictors = Parameters.of(model, model._width), getattr(model._loss, "predictors", 1)
+        groups = model._prior_and_groups(parameters, 1.0, predictors)[1]
         found = tuple(widened(p, prior, groups) if isinstance(p, DenseGaussian) else p for p, prior in parts)
         model.__dict__["_reported"] = found
     return found

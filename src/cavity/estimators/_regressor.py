@@ -82,7 +82,8 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
     scale_coef_, scale_coef_std_, scale_intercept_
         For ``scale="linear"``: posterior of the coefficients of the log standard deviation, and mean of its intercept.
     posterior_ : tuple of one Gaussian
-        The posterior for the normalised targets; the intercept is the last coefficient.
+        The posterior for the normalised targets, with the uncertainty of an estimated prior variance; the intercept is
+        the last coefficient.
     log_evidence_ : float
         Estimate of the log evidence, the logarithm of the density of y in its original units. Use it to compare sets of
         columns, scales and priors.

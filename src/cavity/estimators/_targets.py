@@ -115,7 +115,7 @@ class NormalisedTargets(StreamingEP):
         known, (t,), weights = self._known()[0], data.targets, data.weights
         if isinstance(self._loss, losses.Squared) and isinstance(known, DenseKnowledge):
             return max(_residual_scale(self._loss.scale, known, self._whole_posteriors()[0], self._totals), floor)
-        mean, variance = self._latent(data.X)
+        mean, variance = self._latent(data.X, posteriors=self._whole_posteriors())
         whole = mean[0] if data.offset is None else mean[0] + data.offset
         more = scale_sums(self._loss, t, whole, variance[0], weights)
         self._scales = self._scales[0] + more[0], self._scales[1] + more[1]
