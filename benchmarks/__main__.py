@@ -26,6 +26,7 @@ MEASURED = {
         "coverage",
         "calibration",
         "prior",
+        "evidence",
         "blocks",
         "streams",
         "sparse",

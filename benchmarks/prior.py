@@ -1,4 +1,4 @@
-"""The prior variance that is found: loops, units, separable data, losses that are no likelihoods, and streams."""
+"""The prior variance that is found: separable data, losses that are no likelihoods, and streams."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sklearn.metrics import log_loss
 
 from benchmarks.bars import Row, markdown
 from benchmarks.calibration import held_out
-from benchmarks.data import REAL, SIMULATED, Data, load
+from benchmarks.data import REAL, Data, load
 from cavity import EPClassifier
 from reference.problems import LARGE, FloatArray
 
@@ -19,9 +19,9 @@ FIXED = 25.0
 GRID = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 CHUNKS = (10, 100, 1000)
 QUICK_ROWS = 1000
-# Loops against those of a fixed variance; standard deviations by which other units may change the posterior; the
-# linear predictor of an average row on separable data; and by how much held-out losses may exceed those of variance 25.
-MOST_LOOPS, SAME, MOST_SPREAD, HARM = 2.0, 0.02, 1e4, 0.01
+# The linear predictor of an average row on separable data, and by how much held-out losses may exceed those of variance
+# 25.
+MOST_SPREAD, HARM = 1e4, 0.01
 HARM_HEADER = ("data", "loss", "found", "log loss", "log loss, 25", "log loss, best of a grid", "error", "error, 25")
 STREAM_HEADER = (
     "data",
@@ -35,9 +35,7 @@ STREAM_HEADER = (
 
 def measure(quick: bool) -> tuple[list[Row], dict[str, str]]:
     """All bars, and the tables behind them."""
-    small = [name for name in (*REAL, *SIMULATED) if name not in LARGE]
-    chosen = [load(name) for name in (small[:2] if quick else small)]
-    rows = [loops(chosen), units(chosen), *separable()]
+    rows = separable()
     harm_rows, harm_cells = harm([_some(name, quick) for name in REAL])
     stream_cells = [line for name in (*LARGE, "breast_cancer") for line in streams(_some(name, quick))]
     tables = {
@@ -57,35 +55,6 @@ def fitted(loss: str, X: FloatArray, y: FloatArray, **options: Any) -> EPClassif
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return EPClassifier(loss, **options).fit(X, y)
-
-
-def loops(chosen: list[Data]) -> Row:
-    """Loops with the variance to be found, against those with the one that was found."""
-    ratios = {}
-    for data in chosen:
-        for loss in ("logistic", "hinge"):
-            free = fitted(loss, data.X, data.y)
-            fixed = fitted(loss, data.X, data.y, prior_variance=free.prior_variance_)
-            ratios[f"{data.name}, {loss}: {free.n_iter_} to {fixed.n_iter_}"] = free.n_iter_ / fixed.n_iter_
-    worst = max(ratios, key=lambda title: ratios[title])
-    found = f"at most {ratios[worst]:.1f} x ({worst}), {np.mean(list(ratios.values())):.2f} x on average"
-    return Row(
-        "loops with the variance to be found", found, "at most twice those of a fixed one", ratios[worst] <= MOST_LOOPS
-    )
-
-
-def units(chosen: list[Data]) -> Row:
-    """All columns times a constant."""
-    worst = 0.0
-    for data in chosen:
-        one = fitted("logistic", data.X, data.y)
-        for factor in (1e-3, 1e3):
-            other = fitted("logistic", factor * data.X, data.y)
-            apart = np.abs(factor * other.coef_ - one.coef_) / one.coef_std_
-            worst = max(
-                worst, float(np.max(apart)), float(np.max(np.abs(factor * other.coef_std_ / one.coef_std_ - 1.0)))
-            )
-    return Row("all columns times 1000 or 0.001", f"{worst:.2g} sd", f"at most {SAME:g} sd", worst <= SAME)
 
 
 def separable() -> list[Row]:

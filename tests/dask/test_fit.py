@@ -161,7 +161,7 @@ def test_what_comes_back_is_a_plain_estimator():
     merged = model.merge(cavity.EPClassifier().fit(*labelled(seed=1)))
     assert np.all(merged.coef_std_ < model.coef_std_)
     model.partial_fit(X[:50], y[:50])
-    assert len(model.summary()) == 6
+    assert len(model.summary()) == 7
 
 
 def test_predictions_are_lazy_and_by_partition():

@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 import cavity
 from cases import quietly
 from cavity import FactorialGaussian, LinearFactor, Status
-from cavity.ep.blocks import run
+from cavity.ep.blocks import run, sites_in_memory
 from cavity.ep.dense import DenseWork
 from cavity.ep.options import Options
 from cavity.ep.result import Refusal
@@ -109,26 +109,16 @@ def test_squared_losses_are_bayesian_linear_regression():
 
 @every_loss
 def test_the_information_is_that_of_the_sites(loss):
-    """G = X'TX and h = X'R after any number of loops, for sites that add up as they were revised."""
+    """G = X'TX and h = X'R after any number of loops."""
     X, y, prior = problem(loss)
     rows = Rows.arrange(X, y[None], None, False)
-    work, sums = DenseWork(rows, prior), [np.zeros(rows.shape[0]), np.zeros(rows.shape[0])]
-    add = work.add
-
-    def noted(part, precisions, shifts, *rest):
-        taken = add(part, precisions, shifts, *rest)
-        if taken >= 1.0:
-            sums[0][part] += precisions
-            sums[1][part] += shifts
-        return taken
-
-    work.add = noted
-    outcome = run(loss, rows, work, Options(max_iter=7, tol=0.0))
+    sites = sites_in_memory(rows, None)
+    outcome = run(loss, rows, DenseWork(rows, prior), Options(max_iter=7, tol=0.0), sites=sites)
     block = rows.block(slice(None))
     known = outcome.sites
     scale = np.max(np.abs(known.information))
-    np.testing.assert_allclose(known.information, (block * sums[0][:, None]).T @ block, atol=1e-10 * scale)
-    np.testing.assert_allclose(known.shift, block.T @ sums[1], atol=1e-10 * np.max(np.abs(known.shift)))
+    np.testing.assert_allclose(known.information, (block * sites.precision[:, None]).T @ block, atol=1e-10 * scale)
+    np.testing.assert_allclose(known.shift, block.T @ sites.shift, atol=1e-10 * np.max(np.abs(known.shift)))
     np.testing.assert_array_equal(known.information, known.information.T)
     precision = np.linalg.inv(outcome.posterior.covariance)
     np.testing.assert_allclose(precision - np.diag(prior.precision), known.information, atol=1e-8 * scale)
@@ -247,13 +237,27 @@ class Reluctant(DenseWork):
 
 @pytest.mark.parametrize("work", [Seesaw, Reluctant])
 def test_a_loop_whose_blocks_undo_each_other_or_are_held_back_has_not_converged(work):
-    X, y, prior = problem(Squared(), n=120, d=1)
+    loss = Huber(1.35)
+    X, y, prior = problem(loss, n=120, d=1)
     rows = Rows.arrange(X, y[None], None, False)
     assert len(DenseWork(rows, prior).parts(False)) == 2
-    found = run(Squared(), rows, work(rows, prior), Options(max_iter=30))
+    found = run(loss, rows, work(rows, prior), Options(max_iter=30))
     assert min(found.trace.changes) < 1e-6
     assert found.status is Status.MAX_ITER
-    assert run(Squared(), rows, DenseWork(rows, prior), Options(max_iter=30)).status is Status.CONVERGED
+    assert run(loss, rows, DenseWork(rows, prior), Options(max_iter=30)).status is Status.CONVERGED
+
+
+@pytest.mark.parametrize("weights", [None, np.arange(1.0, 121.0) % 4])
+def test_one_loop_of_the_squared_loss_is_exact(weights):
+    X, y, prior = problem(Squared(), n=120, d=3)
+    rows = Rows.arrange(X, y[None], weights, False)
+    found = run(Squared(0.5), rows, DenseWork(rows, prior), Options(max_iter=30, tol=1e-12))
+    assert found.status is Status.CONVERGED
+    assert len(found.trace.changes) == 1
+    w = 4.0 * (np.ones(120) if weights is None else weights)
+    covariance = np.linalg.inv(np.diag(prior.precision) + (X.T * w) @ X)
+    np.testing.assert_allclose(found.posterior.covariance, covariance, rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(found.mean, covariance @ (prior.shift + X.T @ (w * y)), rtol=1e-9)
 
 
 def test_refused_rows_are_counted_named_and_as_good_as_absent():

@@ -46,8 +46,10 @@ def test_sites_of_either_sign_add_up():
     assert work.scale(0.5, 0.5)
     assert_posterior(work, block, prior, 0.5 * T, 0.5 * R)
     other = FactorialGaussian.from_moments(np.zeros(4), 7.0)
-    assert work.set_prior(other)
+    assert work.scale(1.0, 1.0, other)
     assert_posterior(work, block, other, 0.5 * T, 0.5 * R)
+    precision = np.diag(other.precision) + 0.5 * (block * T[:, None]).T @ block
+    assert work.log_det == pytest.approx(np.linalg.slogdet(precision)[1], rel=1e-12)
     known = work.knowledge(1.5)
     np.testing.assert_allclose(known.information, 0.5 * (block * T[:, None]).T @ block, rtol=1e-9, atol=1e-10)
     assert known.log_scale == 1.5
@@ -67,7 +69,10 @@ def test_what_would_be_improper_or_too_far_changes_nothing():
     assert_posterior(work, block, prior, nothing, nothing)
     work.predictors(part)
     assert work.add(part, nothing, 0.99 * share * np.full(30, 100.0), 1.0) == 1.0
-    assert not work.set_prior(FactorialGaussian.uniform(4)) or np.all(np.isfinite(work.mean))
+    mean = work.mean
+    assert not work.scale(1.0, 1.0, FactorialGaussian.uniform(4))
+    assert work.mean is mean
+    assert work.prior is prior
 
 
 def test_how_far_a_predictor_may_move_is_measured_by_the_wider_of_two_posteriors():

@@ -9,9 +9,9 @@ from scipy import sparse
 import cavity
 from cases import quietly, standard_prior
 from cavity import CostFactor, LinearFactor, losses
-from cavity.ep.adaptation import Adaptive, Group
 from cavity.ep.blocks import Course, run
 from cavity.ep.dense import DenseWork
+from cavity.ep.hyperparameters import Group, Hyperparameters
 from cavity.ep.options import Options
 from cavity.ep.sparse import SparseWork
 from cavity.factors.arranged import Rows
@@ -85,8 +85,8 @@ def test_prior_variance_and_noise_scale_are_continued(storage, tmp_path):
     def fit(loops, state=None):
         matrix = rows.matrix()
         work = DenseWork(rows, prior) if storage == "dense" else SparseWork(rows, analyse(matrix), prior, matrix)
-        adaptation = Adaptive([Group(np.arange(4), 1.0)], scale=True)
-        return run(losses.Absolute(), rows, work, Options(loops, 0.0), adaptation=adaptation, course=Course(state))
+        free, course = Hyperparameters([Group(np.arange(4))], scale=True), Course(state)
+        return run(losses.Absolute(), rows, work, Options(loops, 0.0), hyperparameters=free, course=course)
 
     part, whole = fit(STOP), fit(LOOPS)
     assert whole.prior != prior

@@ -27,6 +27,7 @@ def pair(n=120, levels=8, seed=0):
 def assert_same(dense, found, part):
     np.testing.assert_allclose(found.mean, dense.mean, rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(found.variance(), dense.variance(), rtol=1e-8)
+    np.testing.assert_allclose(found.log_det, dense.log_det, rtol=1e-8)
     for one, other in zip(found.predictors(part), dense.predictors(part), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-10)
 
@@ -45,7 +46,7 @@ def test_it_does_what_the_dense_work_does():
         assert_same(dense, found, whole)
     for work in (dense, found):
         assert work.scale(0.7, 0.7)
-        assert work.set_prior(FactorialGaussian.from_moments(np.zeros(17), 3.0))
+        assert work.scale(1.0, 1.0, FactorialGaussian.from_moments(np.zeros(17), 3.0))
     assert_same(dense, found, whole)
     a, b = dense.knowledge(0.3), found.knowledge(0.3)
     upper = b.information.toarray()

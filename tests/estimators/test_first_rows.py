@@ -46,9 +46,13 @@ def test_noise_and_normaliser_are_those_of_one_call(loss):
     X, y = labelled(40)
     y = X[:, 1] + 0.3 * y
     found, whole = (streamed(EPRegressor(loss, normalize_y=False), X, y, cuts) for cuts in ((0, 20, 40), (0, 40)))
-    assert_same_model(found, whole)
-    assert found.scale_ == whole.scale_
-    assert found.log_evidence_ == whole.log_evidence_
+    if loss == "squared":  # sums of two calls, which round otherwise than those of one
+        np.testing.assert_allclose(found.coef_, whole.coef_, rtol=1e-9)
+        np.testing.assert_allclose(found.coef_std_, whole.coef_std_, rtol=1e-9)
+    else:
+        assert_same_model(found, whole)
+    assert found.scale_ == pytest.approx(whole.scale_, rel=1e-9)
+    assert found.log_evidence_ == pytest.approx(whole.log_evidence_, rel=1e-9)
 
 
 def test_counts_have_the_evidence_of_one_call():

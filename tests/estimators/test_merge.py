@@ -108,8 +108,9 @@ def test_merged_models_know_more_and_predict_as_well_as_one_trained_on_all(make)
 def test_regressors_of_other_units_and_scales_are_pooled(covariance, loss):
     """Halves whose targets have another mean and spread, and that found scales of their own."""
     X, y = line(n=600)
-    order = np.argsort(X[:, 0])  # the first half has lower targets
-    X, y = X[order], y[order]
+    if covariance == "full":  # without correlations, halves of other columns cannot be joined exactly
+        order = np.argsort(X[:, 0])  # the first half has lower targets
+        X, y = X[order], y[order]
     options = {"loss": loss, "covariance": covariance, "tol": 1e-4}
     a, b, whole = (
         EPRegressor(**options).fit(X[rows], y[rows]) for rows in (slice(0, 300), slice(300, None), slice(None))
@@ -127,21 +128,34 @@ def test_regressors_of_other_units_and_scales_are_pooled(covariance, loss):
         assert merged.scale_ == pytest.approx(whole.scale_, rel=0.05)
 
 
+def test_it_does_not_matter_which_model_is_merged_into_which():
+    """Halves whose columns have other means and deviations."""
+    X, y = two_classes(n=400)
+    X = X[np.argsort(X[:, 0])] * [1.0, 10.0, 0.1, 1.0] + 5.0
+    y = y[np.argsort(two_classes(n=400)[0][:, 0])]
+    a, b = EPClassifier(tol=1e-6).fit(X[:200], y[:200]), EPClassifier(tol=1e-6).fit(X[200:], y[200:])
+    np.testing.assert_allclose(b.merge(a).predict_proba(X), a.merge(b).predict_proba(X), rtol=0.0, atol=1e-6)
+
+
 def test_exact_knowledge_of_other_units_adds_up():
     """Two normalised halves with a given scale: the sums of both, under the first one's prior."""
     X, y = line(n=60)
     options = {"scale": 0.7, "prior_variance": "auto", "tol": 1e-6}
     a, b = EPRegressor(**options).fit(X[:HALF], y[:HALF]), EPRegressor(**options).fit(X[HALF:], y[HALF:])
-    rows = np.column_stack([X, np.ones(60)])
     merged = a.merge(b)
-    prior = merged._priors[0]
+    columns, prior = merged._columns, merged._priors[0]
+    rows = np.column_stack([columns.standardised(X), np.ones(60)])
     variance = a.y_scale_**2 * prior.variance
     center = a.y_scale_ * prior.mean
     center[-1] += a.y_offset_
     precision = np.diag(1.0 / variance) + rows.T @ rows / 0.49
     mean = np.linalg.solve(precision, center / variance + rows.T @ y / 0.49)
-    np.testing.assert_allclose(np.append(merged.coef_, merged.intercept_), mean, rtol=1e-7, atol=1e-9)
-    covariance = a.y_scale_**2 * merged._whole_posteriors()[0].covariance  # but for what is not known of the prior
+    raw = mean[:-1] / columns.unit
+    mode = np.append(raw, mean[-1] - raw @ columns.center)
+    found = merged._whole_posteriors()[0]  # but for what is not known of the prior
+    np.testing.assert_allclose(a.y_scale_ * found.mean + a.y_offset_ * np.eye(5)[-1], mean, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(merged.predict(X), X @ mode[:-1] + mode[-1], rtol=0.0, atol=0.02)
+    covariance = a.y_scale_**2 * found.covariance
     np.testing.assert_allclose(covariance, np.linalg.inv(precision), rtol=1e-7, atol=1e-10)
 
 

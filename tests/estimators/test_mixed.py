@@ -67,9 +67,15 @@ def test_it_is_the_model_of_its_encoded_columns(sold):
     X = sparse.csr_array(sparse.hstack([table[["price", "age"]].to_numpy(), encoded], format="csr"))
     groups = ["features"] * 2 + ["shop"] * 30 + ["product"] * 50
     other = EPClassifier(prior_groups=groups, prior_variance="auto").fit(X, y)
-    kept = [j for j in range(84) if j not in (32, 83)]  # columns of levels that are not known are of zeros
-    np.testing.assert_allclose(other.coef_[0], model.coef_[0, kept], atol=0.02)
-    np.testing.assert_allclose(other.coef_std_[0], model.coef_std_[0, kept], rtol=0.02)
+    np.testing.assert_allclose(other.coef_[0, :2], model.coef_[0, :2], atol=0.002)
+    # Effects of a text column are relative to their mean: differences of levels are the same.
+    apart = np.zeros((4, 83))
+    apart[[0, 1, 2, 3], [2, 5, 32, 50]], apart[[0, 1, 2, 3], [3, 20, 33, 80]] = 1.0, -1.0
+    with_unknown = np.insert(apart, [32, 82], 0.0, axis=1)
+    found, wanted = other.posterior_[0], model.posterior_[0]
+    np.testing.assert_allclose(apart @ found.mean, with_unknown @ wanted.mean, atol=0.02)
+    np.testing.assert_allclose(found.predictor_variance(apart), wanted.predictor_variance(with_unknown), rtol=0.02)
+    np.testing.assert_allclose(other.predict_proba(X), model.predict_proba(table), atol=0.002)
     assert list(other.prior_variance_) == ["features", "shop", "product"]
 
 
@@ -83,20 +89,22 @@ def test_a_level_that_is_not_known_has_the_prior(sold):
     mean_known, std_known = model.decision_function(known, return_std=True)
     assert std[1] == std_known[1]
     assert np.all(std[[0, 2]] ** 2 > model.prior_variance_["shop"])
-    effect = model.summary().loc["shop=s0", "mean"]
-    np.testing.assert_allclose(mean_known - mean, [effect, 0.0, effect], atol=1e-9)
+    effects = model.summary().loc[[f"shop=s{j}" for j in range(30)], "mean"]
     unseen = model.summary().loc["shop=(unseen)"]
-    assert unseen["mean"] == pytest.approx(0.0, abs=1e-12)
-    assert unseen["std"] == pytest.approx(np.sqrt(model.prior_variance_["shop"]), rel=1e-9)
+    effect = effects["shop=s0"] - unseen["mean"]
+    np.testing.assert_allclose(mean_known - mean, [effect, 0.0, effect], atol=1e-9)
+    assert effects.mean() == pytest.approx(0.0, abs=1e-12)
+    assert unseen["mean"] == pytest.approx(0.0, abs=1e-4)
+    assert unseen["std"] == pytest.approx(np.sqrt(model.prior_variance_["shop"] * 31 / 30), rel=0.1)
 
 
 def test_variance_components_stand_in_the_summary_with_their_errors(sold):
     _, _, _, model = sold
     table = model.summary()
     for name, variance in model.prior_variance_.items():
-        row = table.loc[f"variance of {name}"]
+        row = table.loc[f"variance of {name}" + (" (standardised)" if name == "features" else "")]
         assert row["mean"] == pytest.approx(variance)
-        assert 0.0 < row["lower 95%"] < variance < row["upper 95%"]
+        assert 0.0 <= row["lower 95%"] < variance < row["upper 95%"]
     # With k effects known well, the error of a variance is its size times the root of 2/k.
     known = table.loc["variance of product"]
     assert known["std"] == pytest.approx(known["mean"] * np.sqrt(2.0 / 50), rel=0.35)
@@ -174,10 +182,18 @@ def test_bad_groups_are_refused_in_words(case):
         EPClassifier(prior_groups=groups).fit(X, y)
 
 
-def test_groups_and_a_given_variance_contradict_each_other():
-    X, y = two_classes()
-    with pytest.raises(ValueError, match="prior_groups needs prior_variance='auto'"):
-        EPClassifier(prior_groups=[0, 0, 1, 1], prior_variance=1.0).fit(X, y)
+def test_columns_of_no_group_have_the_given_variance():
+    X, y = two_classes(n=200, seed=3)
+    model = EPClassifier(prior_groups={"first": [0, 1]}, prior_variance=3.0, tol=1e-4).fit(X, y)
+    assert list(model.prior_variance_) == ["first"]
+    np.testing.assert_array_equal(model.prior_units_[2:], 1.0)
+    np.testing.assert_allclose(model._priors[0].variance[2:4], 3.0)
+    raw = model.prior_variance_["first"] / model.prior_units_**2
+    each = np.where(np.arange(4) < 2, raw, 3.0)
+    given = EPClassifier(prior_variance=each, tol=1e-4).fit(X, y)
+    mean = model._whole_posteriors()[0].mean[:4] / model.prior_units_  # but for what is not known of the variance
+    np.testing.assert_array_less(np.abs(mean - given.coef_[0]), 0.01 * given.coef_std_[0])
+    assert model.log_evidence_ == pytest.approx(given.log_evidence_, abs=0.01)
 
 
 def test_bad_tables_are_refused_in_words(sold):

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from estimator_cases import STORAGES, assert_same_model, classifier, gaussian_regressor, line, regressor, two_classes
+from estimator_cases import STORAGES, classifier, gaussian_regressor, line, regressor, two_classes
 from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_normal
 
 from cavity import EPClassifier, EPRegressor, Status
 from cavity.estimators._parameters import Parameters
+from cavity.factors.columns import Columns
 
 
 def test_numbers_and_vectors_make_a_prior():
     model = EPClassifier(prior_mean=0.5, prior_variance=[1.0, 2.0, 4.0])
     model.n_features_in_ = 3
-    prior = Parameters.of(model, 3).prior(7.0)
+    prior = Parameters.of(model, 3).prior(7.0, (), Columns.plain(3))
     np.testing.assert_allclose(prior.mean, [0.5, 0.5, 0.5, 0.0])
     np.testing.assert_allclose(prior.variance, [1.0, 2.0, 4.0, 100.0])
     assert prior.log_mass == pytest.approx(0.0, abs=1e-12)
     model = EPClassifier(prior_mean=np.array([1.0, -1.0]), fit_intercept=False)
     model.n_features_in_ = 2
-    prior = Parameters.of(model, 2).prior(9.0)
-    np.testing.assert_allclose(prior.mean, [1.0, -1.0])
-    np.testing.assert_allclose(prior.variance, 9.0)
+    parameters, columns = Parameters.of(model, 2), Columns(np.zeros(2), np.array([2.0, 5.0]))
+    groups = parameters.groups(np.array([1.0, 2.0]), 0.3)
+    prior = parameters.prior(9.0, groups, columns)
+    np.testing.assert_allclose(prior.mean, [2.0, -5.0])
+    np.testing.assert_allclose(prior.variance, 3.0)  # the predictor has the variance nine
 
 
 def test_a_narrow_prior_holds_a_coefficient_where_it_is():
@@ -64,11 +67,19 @@ def exact_evidence(X, y, variance, scale=0.7):
 def test_it_is_near_that_of_highest_exact_evidence(size):
     X, y = signal(size=size)
     model = gaussian_regressor(fit_intercept=False, prior_variance="auto", tol=1e-4).fit(X, y)
-    best = minimize_scalar(lambda v: -exact_evidence(X, y, 10.0**v), bounds=(-5.0, 5.0), method="bounded")
-    assert model.log_evidence_ == pytest.approx(exact_evidence(X, y, model.prior_variance_), abs=0.01)
-    assert model.log_evidence_ > -best.fun - 0.3  # the half coefficient of typical size that is added
-    fixed = gaussian_regressor(fit_intercept=False, prior_variance=model.prior_variance_, tol=1e-4).fit(X, y)
-    assert_same_model(model, fixed, 1e-3)
+    rows, rate = X / model.prior_units_, model._rate  # the bound per deviation of the predictor
+
+    def bounded(v):
+        return exact_evidence(rows, y, v) - rate * np.sqrt(12.0 * v)
+
+    best = minimize_scalar(lambda v: -bounded(10.0**v), bounds=(-5.0, 5.0), method="bounded")
+    assert model.log_evidence_ == pytest.approx(exact_evidence(rows, y, model.prior_variance_), abs=1e-6)
+    assert bounded(model.prior_variance_) > -best.fun - 0.01
+    raw = model.prior_variance_ / model.prior_units_**2
+    fixed = gaussian_regressor(fit_intercept=False, prior_variance=raw, tol=1e-4).fit(X, y)
+    assert fixed.log_evidence_ == pytest.approx(model.log_evidence_, abs=1e-6)
+    known = model._whole_posteriors()[0]  # but for what is not known of the variance
+    np.testing.assert_allclose(fixed.posterior_[0].mean, known.mean / model.prior_units_, rtol=1e-6)
     assert model.prior_variance == "auto"
 
 
@@ -87,7 +98,8 @@ def test_its_evidence_is_not_far_below_that_of_any_other(covariance):
 def test_the_units_of_the_columns_do_not_matter(make, factor):
     X, y = two_classes(n=200, seed=3)
     a, b = make(fit_intercept=False, tol=1e-4).fit(X, y), make(fit_intercept=False, tol=1e-4).fit(factor * X, y)
-    assert a.prior_variance_ == pytest.approx(factor**2 * b.prior_variance_, rel=0.02)
+    assert a.prior_variance_ == pytest.approx(b.prior_variance_, rel=1e-3)
+    np.testing.assert_allclose(b.prior_units_, factor * a.prior_units_, rtol=1e-6)
     np.testing.assert_array_less(np.abs(a.coef_ - factor * b.coef_), 0.01 * a.coef_std_)
     np.testing.assert_allclose(factor * b.coef_std_, a.coef_std_, rtol=0.01)
 
@@ -95,8 +107,8 @@ def test_the_units_of_the_columns_do_not_matter(make, factor):
 def test_the_units_of_the_columns_change_nothing_with_a_power_of_two():
     X, y = two_classes(n=200, seed=3)
     a, b = EPClassifier(fit_intercept=False).fit(X, y), EPClassifier(fit_intercept=False).fit(1024.0 * X, y)
-    assert a.prior_variance_ == pytest.approx(1024.0**2 * b.prior_variance_, rel=0.03)
-    np.testing.assert_array_less(np.abs(a.coef_ - 1024.0 * b.coef_), 0.02 * a.coef_std_)
+    assert a.prior_variance_ == b.prior_variance_
+    np.testing.assert_array_equal(a.coef_, 1024.0 * b.coef_)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "quasi01"])
@@ -108,8 +120,7 @@ def test_it_stays_bounded_on_separable_classes(loss):
         (np.random.default_rng(0).normal(size=(20, 40)), np.arange(20) % 2),
     ):
         model = EPClassifier(loss, max_iter=1000).fit(rows, y)
-        typical = 5.0 * len(rows) / np.sum(rows**2)
-        assert 1e-3 * typical < model.prior_variance_ < 1e5 * typical
+        assert 0.0 < model.prior_variance_ * rows.shape[1] < 1e4  # beyond 100 log odds: less than 1e-13 a priori
         assert np.all(np.isfinite(model.coef_))
         assert model.status_.is_success
 
@@ -148,16 +159,15 @@ def test_streams_find_it_too(storage):
 
 @pytest.mark.parametrize("make", [classifier, regressor])
 def test_intervals_are_wider_where_the_variance_was_found(make):
-    """By what is not known of it; means and evidence are those of the variance found."""
+    """By what is not known of it; the evidence is that of the variance found."""
     X, y = (two_classes if make is classifier else line)(n=40)
     found = make(prior_variance="auto").fit(X, y)
-    posterior, exact = found.posterior_[0], found._known()[0].posterior(found._priors[0])
-    assert np.array_equal(posterior.mean, exact.mean)
-    assert posterior.log_mass == exact.log_mass
-    assert np.all(posterior.variance >= exact.variance)
-    assert np.max(posterior.variance / exact.variance) > 1.005
-    given = make(prior_variance=found.prior_variance_).fit(X, y)
-    assert given.posterior_[0].variance == pytest.approx(given._whole_posteriors()[0].variance, rel=1e-15)
+    options = {"scale": found.scale_} if make is regressor else {}
+    given = make(prior_variance=found.prior_variance_ / found.prior_units_**2, **options).fit(X, y)
+    assert found.posterior_[0].log_mass == found._whole_posteriors()[0].log_mass
+    assert np.all(np.abs(found.coef_ - given.coef_) < found.coef_std_)
+    assert np.max(found.coef_std_ / given.coef_std_) > 1.005
+    assert given.posterior_[0] is given._whole_posteriors()[0]
 
 
 @pytest.mark.parametrize("rows", [1, 7])

@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import EPClassifier, EPRegressor, Status
-from cavity.ep import adaptation, joint_sites
+from cavity.ep import hyperparameters, joint_sites
 from cavity.ep import row_sites as sites
 from cavity.ep.dense import DenseWork
 from cavity.ep.joint import JointWork
@@ -52,8 +52,8 @@ POINTS = {
         (sites, "propose", 4),
         (DenseWork, "add", 3),
         (DenseWork, "knowledge", 6),
-        (adaptation, "revised_variance", 1),
-        (adaptation, "revised_variance", 9),
+        (hyperparameters, "evidence", 1),
+        (hyperparameters, "evidence", 9),
         (_streaming.StreamingEP, "_keep_taken", 1),
         (_streaming.StreamingEP, "_forget", 1),
         (_streaming.StreamingEP, "_note_refusals", 1),
@@ -63,7 +63,7 @@ POINTS = {
         (joint_sites, "propose", 2),
         (JointWork, "add", 2),
         (JointWork, "knowledge", 1),
-        (adaptation, "revised_variance", 1),
+        (hyperparameters, "evidence", 1),
         (_streaming.StreamingEP, "_keep_taken", 1),
         (_streaming.StreamingEP, "_forget", 1),
         (_streaming.StreamingEP, "_note_refusals", 1),
@@ -72,8 +72,8 @@ POINTS = {
         (Stream, "take", 1),
         (Stream, "take", 4),
         (Stream, "take", 6),
-        (_streaming, "revised_variances", 1),
-        (_streaming, "revised_variances", 8),
+        (_streaming, "maximise_evidence", 1),
+        (_streaming, "maximise_evidence", 6),
         (_streaming.StreamingEP, "_revise", 1),
         (_streaming.StreamingEP, "_note_refusals", 1),
         (_streams.ProductStreams, "__init__", 1),
@@ -145,13 +145,13 @@ def test_an_interrupted_row_of_a_stream_leaves_it_as_it_was(monkeypatch):
 @pytest.mark.parametrize("error", ERRORS)
 def test_an_interrupted_regression_is_what_it_was(error, monkeypatch):
     X, y = line()
-    for owner, name in ((sites, "tilts"), (EPRegressor, "_followed_scale"), (adaptation, "revised_variance")):
+    for owner, name in ((DenseWork, "replace"), (EPRegressor, "_set_scale"), (hyperparameters, "evidence")):
         model = EPRegressor().partial_fit(X[:60], y[:60])
         before = frozen(model)
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, raising_at(getattr(owner, name), 1, error))
             with pytest.raises(error):
-                model.partial_fit(X[60:], y[60:], forget=0.3)
+                model.partial_fit(X[60:70], y[60:70], forget=0.3)
         assert frozen(model) == before
 
 
@@ -223,6 +223,37 @@ def test_the_noise_scale_follows_whatever_came_first(loss, size):
     low, high = model.predict(X[400:], quantile=[0.05, 0.95]).T
     assert 0.8 < np.mean((y[400:] > low) & (y[400:] < high)) <= 0.99
     np.testing.assert_array_less(np.abs(model.coef_ - whole.coef_), 1.5 * whole.coef_std_)
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber"])
+def test_the_noise_scale_of_a_product_of_gaussians_is_near_that_of_a_fit(loss):
+    X, y = line()
+    whole, stream = (EPRegressor(loss, covariance="diagonal") for _ in range(2))
+    for i in range(0, 600, 50):
+        stream.partial_fit(X[i : i + 50], y[i : i + 50])
+    assert stream.scale_ == pytest.approx(whole.fit(X, y).scale_, rel=0.2)
+
+
+@pytest.mark.parametrize("loss", ["absolute", "huber"])
+def test_what_the_first_rows_say_of_the_noise_counts_once(loss):
+    """They are fitted again whenever they have doubled."""
+    X, y = line(n=48)
+    one, many = EPRegressor(loss).partial_fit(X, y), EPRegressor(loss)
+    for i in range(0, 48, 3):
+        many.partial_fit(X[i : i + 3], y[i : i + 3])
+    assert many._scales[0] == pytest.approx(one._scales[0], rel=0.1)
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber", "absolute"])
+@pytest.mark.parametrize("size", [10, 540])
+def test_the_noise_scale_follows_rows_that_are_noisier_than_the_first(loss, size):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(600, 3))
+    y = X @ [1.0, -0.5, 0.0] + np.repeat([0.1, 1.0], [60, 540]) * rng.normal(size=600)
+    whole, stream = EPRegressor(loss).fit(X, y), EPRegressor(loss).partial_fit(X[:60], y[:60])
+    for i in range(60, 600, size):
+        stream.partial_fit(X[i : i + size], y[i : i + size])
+    assert stream.scale_ == pytest.approx(whole.scale_, rel=0.3)
 
 
 def test_the_scale_of_the_squared_loss_is_that_of_all_rows():

@@ -123,10 +123,10 @@ def test_a_whole_weight_is_the_row_repeated_within_one_mini_batch_of_laplace_s_s
 @pytest.mark.parametrize("weight", [0.25, 0.9])
 def test_one_weight_below_one_for_all_is_an_inverse_temperature(weight):
     X, y = two_classes()
-    model = classifier(fit_intercept=False).fit(X, y, np.full(y.size, weight))
+    model = classifier(fit_intercept=False, tol=1e-12).fit(X, y, np.full(y.size, weight))
     prior = FactorialGaussian.from_moments(np.zeros(4), 1.0)
     warm = cavity.fit(
-        LinearFactor.batches(Logistic(), X, 2.0 * y - 1.0), prior, covariance="full", tol=1e-5, beta=weight
+        LinearFactor.batches(Logistic(), X, 2.0 * y - 1.0), prior, covariance="full", tol=1e-12, beta=weight
     )
     np.testing.assert_allclose(model.coef_[0], warm.mean, rtol=PARITY)
     np.testing.assert_allclose(model.covariance_[0], warm.posterior.covariance, rtol=PARITY, atol=PARITY)

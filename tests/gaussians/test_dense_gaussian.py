@@ -39,16 +39,3 @@ def test_a_linear_map_has_the_covariance_of_the_map(factorial):
 
 def test_a_number_that_is_not_finite_is_not_proper(factorial):
     assert not DenseGaussian(factorial.mean, np.full((3, 3), np.inf), 0.0).is_proper
-
-
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_a_wider_one_has_the_covariance_asked_for_and_the_same_mean_and_mass(count):
-    rng = np.random.default_rng(count)
-    one = DenseGaussian(rng.normal(size=4), rng.normal(size=(4, 4)), 0.3)
-    directions, variances = rng.normal(size=(4, count)), rng.random(count)
-    variances[0] = 0.0  # nothing is added along the first
-    wider = one.widened(directions, variances)
-    added = one.covariance @ directions
-    np.testing.assert_allclose(wider.covariance, one.covariance + (variances * added) @ added.T, rtol=1e-10)
-    assert np.array_equal(wider.mean, one.mean)
-    assert wider.log_mass == one.log_mass

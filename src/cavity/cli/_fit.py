@@ -42,7 +42,7 @@ def fit(
 ) -> None:
     """Fit a model to files.
 
-    The files may be larger than memory. Numbers are standardised; a column of text is taken as categories.
+    The files may be larger than memory. Numbers may be in any units; a column of text is taken as categories.
 
     Options that take a list or a dict read JSON, such as --class-weight '{"yes": 2, "no": 1}'.
 

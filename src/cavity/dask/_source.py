@@ -33,12 +33,13 @@ from cavity.dask._tasks import (
     sum_of_keys,
 )
 from cavity.ep.options import Options
-from cavity.ep.partitions import TargetSums, run
+from cavity.ep.partitions import run
 from cavity.ep.result import Result
 from cavity.estimators._categories import Levels
 from cavity.estimators._progress import loop_report
-from cavity.estimators._runs import course_of
-from cavity.estimators._sources import Coding, Moments, Summary, Task
+from cavity.estimators._runs import Task, course_of
+from cavity.estimators._sources import Coding, Moments, Summary
+from cavity.factors.columns import Columns, ColumnSums
 from cavity.gaussians import Analysis
 from cavity.gaussians._analysis import ColumnCounts, analyse_meetings
 from cavity.gaussians.dense import WIDEST_COVARIANCE
@@ -69,7 +70,7 @@ class DaskSource:
         self._summary = summed_up(self._looks, numbers, any(block[3] is not None for block in self._blocks))
         return self._summary
 
-    def cavity_prepare(self, coding: Coding, intercept: bool) -> OnDask:
+    def cavity_prepare(self, coding: Coding, intercept: bool, columns: Columns) -> OnDask:
         """Join small blocks, code their targets, merge equal rows, and bring all to the order of visits."""
         summary, executor = self._summary, self._executor
         assert summary is not None
@@ -79,7 +80,7 @@ class DaskSource:
         names = [part.start if len(part) == 1 else f"{part.start} to {part.stop - 1}" for part in parts]
         blocks = [[self._checked[i] for i in part] for part in parts]
         places = executor.places(blocks, [sum(self._looks[i].rows for i in part) for part in parts])
-        told = coding, intercept, summary.classes, levels
+        told = coding, intercept, summary.classes, levels, columns
         rows = executor.map(arrange, [(some, *told) for some in blocks], names, places)
         self._checked = []
         rows = merged(executor, rows, sum(look.rows for look in self._looks))
@@ -129,7 +130,6 @@ class OnDask:
         options = Options(p.max_iter, p.tol, single_pass=p.max_iter == 1)
         checkpoint = None if task.checkpoint is None else task.checkpoint(self._digest())
         for k, spread in enumerate(self.spreads):
-            targets = TargetSums(spread.mean, float(np.sqrt(spread.squares / max(spread.weight, 1e-300))))
             partitions = OnExecutor(self.executor, self.rows, self.names, task.analysis)
             place = (k, len(self.spreads))
             with loop_report(p.verbose, p.max_iter, p.tol, self.shape[0], place) as report:
@@ -140,8 +140,8 @@ class OnDask:
                         partitions,
                         options,
                         predictor=k,
-                        adaptation=replace(task.adaptation),
-                        targets=targets,
+                        hyperparameters=replace(task.hyperparameters),
+                        center=spread.mean,
                         course=course_of(k, report, checkpoint),
                     )
                 )
@@ -181,7 +181,7 @@ def summed_up(looks: Sequence[Look], numbers: bool, has_offset: bool) -> Summary
             counts[np.searchsorted(classes, look.classes)] += look.counts
     return Summary(
         weight,
-        sum(look.sizes for look in full),
+        reduce(ColumnSums.plus, (look.sums for look in full)),
         first.features,
         None if first.names is None else list(first.names),
         _all_levels(looks),

@@ -20,11 +20,12 @@ from sklearn.utils.validation import _check_y
 from cavity.ep.partition import Message, PartSites, Sums, log_scale, sweep
 from cavity.estimators import EPRegressor
 from cavity.estimators._categories import Levels, encode, levels_of
-from cavity.estimators._design import checked_offset, squared
+from cavity.estimators._design import checked_offset
 from cavity.estimators._labels import classes_and_codes, codes_of
 from cavity.estimators._parameters import LARGEST_NUMBER
 from cavity.estimators._sources import Coding, Moments
 from cavity.factors.arranged import Rows
+from cavity.factors.columns import Columns, ColumnSums
 from cavity.gaussians._analysis import ColumnCounts, meetings
 
 FloatArray = NDArray[np.float64]
@@ -50,7 +51,7 @@ class Look(NamedTuple):
     names: tuple[str, ...] | None
     levels: Levels
     weight: float
-    sizes: float
+    sums: ColumnSums
     entries: int
     classes: Any
     counts: Any
@@ -106,15 +107,12 @@ def look_at(block: Block, numbers: bool) -> Look:
     names, levels = block.names, {} if rows == 0 else levels_of(X)
     features = int(X.shape[1])
     if rows == 0:
-        return Look(0, features, names, levels, 0.0, 0.0, 0, np.empty(0), np.empty(0), None)
+        return Look(0, features, names, levels, 0.0, ColumnSums.nothing(0), 0, np.empty(0), np.empty(0), None)
     w = np.ones(rows) if block.weights is None else block.weights
     matrix = encode(X, levels, unseen=False) if levels else X
     _check_size(matrix)
-    if sparse.issparse(matrix):
-        squares = np.asarray(squared(matrix.astype(np.float64, copy=False)).sum(axis=1)).ravel()
-    else:
-        squares = np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64)
-    sizes = float(w @ squares)
+    kept, numeric = w > 0.0, features - len(levels)
+    sums = ColumnSums.of(matrix[kept][:, :numeric], w[kept]) if np.any(kept) else ColumnSums.nothing(numeric)
     entries = int(matrix.nnz if sparse.issparse(matrix) else np.count_nonzero(matrix))
     classes = counts = moments = None
     if numbers:
@@ -122,10 +120,12 @@ def look_at(block: Block, numbers: bool) -> Look:
     else:
         classes, codes = classes_and_codes(block.y)
         counts = np.bincount(codes, minlength=classes.size).astype(np.float64)
-    return Look(rows, features, names, levels, float(np.sum(w)), sizes, entries, classes, counts, moments)
+    return Look(rows, features, names, levels, float(np.sum(w)), sums, entries, classes, counts, moments)
 
 
-def arrange(blocks: Sequence[Block], coding: Coding, intercept: bool, classes: Any, levels: Levels) -> Rows:
+def arrange(
+    blocks: Sequence[Block], coding: Coding, intercept: bool, classes: Any, levels: Levels, columns: Columns
+) -> Rows:
     """Join blocks, code their targets, and bring their rows to the order of visits."""
     full = [block for block in blocks if _length(block.X)] or list(blocks[:1])
     matrices = [_matrix(block, levels) for block in full]
@@ -136,7 +136,7 @@ def arrange(blocks: Sequence[Block], coding: Coding, intercept: bool, classes: A
     offset = None
     if full[0].offset is not None:
         offset = np.concatenate([np.asarray(block.offset, dtype=np.float64) for block in full]) / coding.unit
-    return Rows.arrange(X, coding.targets(raw), weights, intercept, offset)
+    return Rows.arrange(X, coding.targets(raw), weights, intercept, offset, columns)
 
 
 def keys_in_ranges(rows: Rows, ranges: int) -> list[Any]:

@@ -5,8 +5,8 @@ step of its own; then the posterior takes over the block and the next one follow
 loop a block holds no more rows than were visited before it (`Work.parts`), so that no block can claim more than what is
 already known: that is what makes it converge from a wide prior without any search for a mode.
 
-Prior variance and noise scale, where they are free, are revised after every loop (`Adaptation`) and converge with
-the posterior.
+Prior variances and noise scale, where they are free, are updated after every loop (`cavity.ep.hyperparameters`) and
+converge with the posterior. Sites of the squared loss do not depend on cavities: one loop is exact.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.ep import joint_sites, row_sites
-from cavity.ep.adaptation import ROWS_PER_COEFFICIENT
 from cavity.ep.driver import Change, Run, Step
 from cavity.ep.driver import run as run_backend
 from cavity.ep.evolving import Evolving
+from cavity.ep.hyperparameters import Hyperparameters
 from cavity.ep.options import Options
 from cavity.ep.pace import change_between
 from cavity.ep.result import Ledger, Refusal, Result
-from cavity.ep.roles import Adaptation, Fixed, Sites, Work
+from cavity.ep.roles import Sites, Work
 from cavity.ep.row_sites import RowSites, by_row
 from cavity.ep.snapshots import State
 from cavity.factors.arranged import Rows
@@ -48,7 +48,7 @@ def run(
     options: Options,
     *,
     predictor: int = 0,
-    adaptation: Adaptation | None = None,
+    hyperparameters: Hyperparameters | None = None,
     sites: Sites | None = None,
     course: Course | None = None,
 ) -> Result:
@@ -66,15 +66,15 @@ def run(
         When to stop.
     predictor
         Which row of the targets is meant.
-    adaptation
-        What is revised after every loop beside the sites.
+    hyperparameters
+        Prior variances and noise scale that are to be found.
     sites
         Where the sites of all rows are kept; in memory by default.
     course
         Where to continue from, and what is called after every loop.
     """
     kept = sites_in_memory(rows, getattr(loss, "predictors", None)) if sites is None else sites
-    backend = Blocks(loss, rows, work, options, predictor, Fixed() if adaptation is None else adaptation, kept)
+    backend = Blocks(loss, rows, work, options, predictor, hyperparameters or Hyperparameters(), kept)
     going = Course() if course is None else course
     return run_backend(backend, options, after_loop=going.after_loop, state=going.state)
 
@@ -102,10 +102,10 @@ class Blocks(Evolving):
         work: Work,
         options: Options,
         predictor: int,
-        adaptation: Adaptation,
+        hyperparameters: Hyperparameters,
         sites: Sites,
     ) -> None:
-        super().__init__(loss, work, options, adaptation)
+        super().__init__(loss, work, options, hyperparameters)
         self.rows, self.work, self.sites, self.targets = rows, work, sites, rows.targets[predictor]
         self.fitting: Any = row_sites if getattr(loss, "predictors", None) is None else joint_sites
         self.held_back = False
@@ -113,22 +113,42 @@ class Blocks(Evolving):
     def sweep(self, step: Step, ledger: Ledger) -> Change:
         """Visit every row once."""
         first = step.loop == 0
-        mean, variance = self.work.mean, self.work.variance() if first else self.after
-        self.held_back, farthest = False, np.zeros(self.work.mean.size)
-        parts = self.work.parts(first)
-        for part in parts:
-            here = self.work.mean
-            self.visit(part, first, ledger)
-            farthest = np.maximum(farthest, np.abs(self.work.mean - here))
-            if not first or part.stop >= ROWS_PER_COEFFICIENT * self.work.mean.size:
-                self.adaptation.revise(self.work, len(parts))
-        self.after = self.work.variance()
-        change = change_between(mean, variance, self.work.mean, self.after)
-        pending = float(np.max(farthest / np.sqrt(self.after), initial=0.0))
+        mean, variance = self.work.mean, self.work.variance()
+        self.held_back, self.noise, farthest = False, np.zeros(2), np.zeros(mean.size)
+        if self.is_normal:
+            self.take_normal(ledger)
+        else:
+            for part in self.work.parts(first):
+                here = self.work.mean
+                self.visit(part, first, ledger)
+                farthest = np.maximum(farthest, np.abs(self.work.mean - here))
+        after = self.work.variance()
+        change = change_between(mean, variance, self.work.mean, after)
+        if self.is_normal:
+            self.update_hyperparameters(ledger)
+            return Change(change, 0.0)
+        pending = float(np.max(farthest / np.sqrt(after), initial=0.0))
         remaining = self.pace.close(step.loop, change, pending, self.sites.average_step, self.held_back)
         self.sites.ceiling = self.pace.ceiling
-        moved = self.look_ahead(step.loop)
-        return Change(change, np.inf if moved >= 2.0 * self.options.tol else remaining)
+        return Change(change, remaining if self.update_hyperparameters(ledger) else np.inf)
+
+    def take_normal(self, ledger: Ledger) -> None:
+        """Give all rows the sites of the squared loss, which do not depend on their cavities."""
+        loss: Any = self.loss
+        flat, shift = self.work.flat, self.work.shift
+        for part in self.work.parts(False):
+            sites, weights = self.sites.part(part), self.rows.weights[part]
+            targets = self.targets[part] - sites.offset
+            precisions = self.beta * weights / loss.as_squared**2
+            changes = precisions - sites.precision, precisions * targets - sites.shift
+            flat = flat + self.work.flat_of_sites(part, changes[0])
+            shift = shift + self.work.sum_of_shifts(part, changes[1])
+            sites.precision[:], sites.shift[:] = precisions, precisions * targets
+            self.sites.put(part, sites)
+            self.noise += float(np.sum(weights)), float(weights @ targets**2)
+            ledger.updates += targets.size
+        if not self.work.replace(flat, shift):
+            ledger.refuse(-1, Refusal.NONFINITE)
 
     def scale_sites(self, precisions: float, shifts: float) -> None:
         """Multiply precisions and shifts of all sites by factors."""
@@ -164,10 +184,6 @@ class Blocks(Evolving):
             sums += float(weights @ self.targets[part]), float(np.sum(weights))
         return float(sums[0] / sums[1])
 
-    def suggested_loss(self) -> Loss:
-        """Ask what the loss of the next loop should be, by the predictors of the loop that ended."""
-        return self.sites.next_loss(self.adaptation, self.loss, self.targets, self.rows.weights)
-
     def visit(self, part: slice, fresh: bool, ledger: Ledger) -> row_sites.Revision:
         """Revise the rows of a block; halve their steps while the posterior would be improper. Gives the full steps."""
         sites = self.sites.part(part)
@@ -175,8 +191,17 @@ class Blocks(Evolving):
         o = self.options
         revision: row_sites.Revision
         revision, step = self.fitting.propose(
-            self.loss, self.targets[part], self.rows.weights[part], sites, beta=self.beta, power=o.power, fresh=fresh
+            self.loss,
+            self.targets[part],
+            self.rows.weights[part],
+            sites,
+            beta=self.beta,
+            power=o.power,
+            fresh=fresh,
+            noise=self.hyperparameters.scale,
         )
+        if revision.noise is not None:
+            self.noise += revision.noise
         ledger.updates += step.size
         self._note(ledger, part, revision.improper, Refusal.IMPROPER_CAVITY)
         self._note(ledger, part, revision.nonfinite, Refusal.NONFINITE)
@@ -190,14 +215,14 @@ class Blocks(Evolving):
             share = self.work.add(part, by_row(step, revision.precision), by_row(step, revision.shift), farthest)
             if share >= 1.0:
                 sites.accept(revision, step)
-                self.sites.put(part, sites, self.loss, self.targets, self.rows.weights)
+                self.sites.put(part, sites)
                 self.held_back |= shortened < 1.0
                 return revision
             # At first in proportion; where prior and rows leave no room for that, by halves.
             factor = max(0.8 * share, least) if shortened == 1.0 and farthest < np.inf else 0.5
             step, shortened = factor * step, factor * shortened
             ledger.damp(-1)
-        self.sites.put(part, sites, self.loss, self.targets, self.rows.weights)
+        self.sites.put(part, sites)
         self._note(ledger, part, np.ones(step.size, dtype=bool), Refusal.IMPROPER_POSTERIOR)
         return revision
 

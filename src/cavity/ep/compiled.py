@@ -164,9 +164,6 @@ class Compiled:
         self._note(visits, outcomes, ledger)
         return change_between(self.prior if before is None else before, self.posterior, o)
 
-    def prepare(self, loop: int, ledger: Ledger) -> None:
-        """Nothing is found beside the sites."""
-
     def cost(self, point: FloatArray) -> float:
         """Beta times all costs at a point, and the prior's term."""
         with np.errstate(all="ignore"):

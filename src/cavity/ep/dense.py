@@ -21,6 +21,7 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dtpttr, dtrtri, dtrttp
 from cavity.ep.knowledge import DenseKnowledge
 from cavity.ep.snapshots import State, arrays_of, gaussian_of
 from cavity.factors.arranged import Rows
+from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 
 FloatArray = NDArray[np.float64]
@@ -65,11 +66,18 @@ class DensePosterior:
 
     def scale(self, precisions: float, shifts: float, prior: FactorialGaussian | None = None) -> bool:
         """Multiply precisions and shifts of all sites by factors; exchange the prior if one is given."""
-        return self._replace(precisions * self.information, shifts * self.shift, prior)
+        same = precisions == shifts == 1.0
+        sums = (self.information, self.shift) if same else (precisions * self.information, shifts * self.shift)
+        return self._replace(*sums, prior)
 
-    def set_prior(self, prior: FactorialGaussian) -> bool:
-        """Put another prior in the place of the present one; False, and nothing changed, if that is improper."""
-        return self._replace(self.information, self.shift, prior)
+    @property
+    def log_det(self) -> float:
+        """Logarithm of the determinant of the precision matrix."""
+        return 2.0 * float(np.sum(np.log(np.diagonal(self.root))))
+
+    def gaussian(self) -> DenseGaussian:
+        """Normalised posterior."""
+        return DenseGaussian(self.mean, np.ascontiguousarray(self._inverse().T), 0.0)
 
     def variance(self) -> FloatArray:
         """Posterior variances of the coefficients."""

@@ -58,9 +58,6 @@ class Backend(Protocol):
     def sweep(self, step: Step, ledger: Ledger) -> Change:
         """Visit every factor once; `Failure` if one raises, after its own visit was undone."""
 
-    def prepare(self, loop: int, ledger: Ledger) -> None:
-        """Take over what the loop suggests beside the sites: prior variance and noise scale."""
-
     def snapshot(self) -> dict[str, Any]:
         """Give the state between two loops."""
 
@@ -150,8 +147,6 @@ def run(
         if state is not None:
             going.restore(state)
         while going.ledger.loops < options.max_iter and not (going.ledger.loops and going.has_converged):
-            if going.ledger.loops:
-                backend.prepare(going.ledger.loops - 1, going.ledger)
             going.loop()
             if after_loop is not None:
                 after_loop(going)

@@ -1,4 +1,4 @@
-"""What changes from loop to loop beside the sites: temperature, prior, noise scale, and the pace of the run."""
+"""What changes from iteration to iteration beside the sites: temperature, hyperparameters, and the pace of the run."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.ep.hyperparameters import Hyperparameters, NormalRows, maximise_normal_evidence
 from cavity.ep.options import Options
-from cavity.ep.pace import Pace, scale_moved
+from cavity.ep.pace import Pace
 from cavity.ep.result import Ledger, Refusal, Result, Status
-from cavity.ep.roles import Adaptation, Posterior
+from cavity.ep.roles import Posterior
 from cavity.ep.snapshots import State
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.losses import Loss
+from cavity.losses import Loss, offers
 from cavity.noise import site_factor, with_scale
 
 FloatArray = NDArray[np.float64]
@@ -22,11 +23,17 @@ FloatArray = NDArray[np.float64]
 class Evolving:
     """A backend of the driver but for its sites, which a subclass keeps: what all do before and after a sweep."""
 
-    def __init__(self, loss: Loss, posterior: Posterior, options: Options, adaptation: Adaptation) -> None:
-        self.loss, self.posterior, self.options, self.adaptation = loss, posterior, options, adaptation
+    def __init__(self, loss: Loss, posterior: Posterior, options: Options, hyperparameters: Hyperparameters) -> None:
+        self.loss, self.posterior, self.options, self.hyperparameters = loss, posterior, options, hyperparameters
         self.beta, self.pace = options.temperature.beta(0), Pace(options.tol)
-        self.stretch, self.next_loss = 0.0, loss
-        self.after: FloatArray = np.empty(0)
+        # Of the last sweep: slope and information of the log evidence in the log noise scale; or, for the squared loss,
+        # sums of weights and of weighted squared targets.
+        self.noise = np.zeros(2)
+
+    @property
+    def is_normal(self) -> bool:
+        """Whether sites do not depend on cavities, so that one sweep is exact."""
+        return offers(self.loss).squared is not None and self.options.power == 1.0
 
     def scale_sites(self, precisions: float, shifts: float) -> None:
         """Multiply precisions and shifts of all sites by factors; the posterior has done so."""
@@ -40,13 +47,9 @@ class Evolving:
         """Sum up the logarithms of the scales of all sites under the posterior as it stands."""
         raise NotImplementedError
 
-    def suggested_loss(self) -> Loss:
-        """Ask what the loss of the next loop should be."""
-        raise NotImplementedError
-
     @property
     def prior(self) -> FactorialGaussian:
-        """The prior, which may change from loop to loop."""
+        """The prior, which may change from iteration to iteration."""
         return self.posterior.prior
 
     @property
@@ -60,62 +63,68 @@ class Evolving:
             self._scale(ledger, beta / self.beta, beta / self.beta)
             self.beta = beta
 
-    def prepare(self, loop: int, ledger: Ledger) -> None:
-        """Take over the prior and the noise scale that the last loop suggests."""
-        if self.next_loss is not self.loss:
-            new: Any = self.next_loss
-            factor = site_factor(self.loss, new.scale, self.center())
-            if self._scale(ledger, factor, factor):
-                self.loss = self.next_loss
-        if self.stretch:
-            squared = float(np.exp(self.stretch))
-            prior = self.adaptation.stretched(self.prior, squared)
-            self._scale(ledger, 1.0 / squared, squared**-0.5, prior)
-            self.stretch = 0.0
-
-    def _scale(self, ledger: Ledger, precisions: float, shifts: float, prior: FactorialGaussian | None = None) -> bool:
-        """Multiply precisions and shifts of all sites by factors, and exchange the prior, if that leaves it proper."""
-        done = self.posterior.scale(precisions, shifts, prior)
+    def _scale(self, ledger: Ledger, precisions: float, shifts: float) -> bool:
+        """Multiply precisions and shifts of all sites by factors, if that leaves the posterior proper."""
+        done = self.posterior.scale(precisions, shifts)
         if done:
             self.scale_sites(precisions, shifts)
         else:
             ledger.refuse(-1, Refusal.RESCALING)
         return done
 
-    def look_ahead(self, loop: int) -> float:
-        """Ask how prior and loss should change before the next loop; the largest change of their logarithms."""
-        self.stretch = self.adaptation.end_loop(self.posterior, self.after, loop, self.pace.change)
-        self.next_loss = self.suggested_loss()
-        return scale_moved(self.loss, self.next_loss) if self.adaptation.is_done and not self.stretch else np.inf
+    def update_hyperparameters(self, ledger: Ledger) -> bool:
+        """Let prior variances and noise scale follow the sites after a sweep; whether nothing is left to find."""
+        free, loss = self.hyperparameters, self.loss
+        if not free:
+            return True
+        before = float(getattr(loss, "scale", 1.0))
+        if self.is_normal:
+            rows = NormalRows(self.noise[0], self.noise[1], before, free.least)
+            maximise_normal_evidence(self.posterior, free, rows)
+            if rows.scale != before:
+                factor = (before / rows.scale) ** 2
+                self.scale_sites(factor, factor)
+                self.loss = with_scale(loss, rows.scale)
+            return True
+        scale, stretch = free.update(self.posterior, self.noise, before, self.pace.change)
+        if stretch:
+            self._scale(ledger, float(np.exp(-2.0 * stretch)), float(np.exp(-stretch)))
+        if scale != before:
+            factor = site_factor(loss, scale, self.center())
+            if self._scale(ledger, factor, factor):
+                self.loss = with_scale(loss, scale)
+        return free.is_found
 
     def snapshot(self) -> dict[str, Any]:
-        """Give the posterior and what adapts with it."""
+        """Give the posterior and what changes with it."""
         return {
             **self.posterior.snapshot(),
-            **self.adaptation.snapshot(),
-            "numbers": np.array([self.beta, self.stretch, *self.pace.numbers]),
-            "variances": self.after,
-            "loss_scales": np.array([float(getattr(one, "scale", 1.0)) for one in (self.loss, self.next_loss)]),
+            **self.hyperparameters.snapshot(),
+            "numbers": np.array([self.beta, *self.pace.numbers]),
+            "noise": self.noise,
+            "loss_scale": np.array(float(getattr(self.loss, "scale", 1.0))),
         }
 
     def restore(self, state: State) -> None:
         """Return to such a state."""
         self.posterior.restore(state)
-        self.adaptation.restore(state)
-        self.beta, self.stretch, *self.pace.numbers = (float(n) for n in state["numbers"])
-        self.after = np.array(state["variances"])
-        now, following = (float(scale) for scale in state["loss_scales"])
-        if now != getattr(self.loss, "scale", 1.0):
-            self.loss = with_scale(self.loss, now)
-        self.next_loss = self.loss if following == now else with_scale(self.loss, following)
+        self.hyperparameters.restore(state)
+        self.beta, *self.pace.numbers = (float(n) for n in state["numbers"])
+        self.noise, scale = np.array(state["noise"]), float(state["loss_scale"])
+        if scale != getattr(self.loss, "scale", 1.0):
+            self.loss = with_scale(self.loss, scale)
 
     def finish(self, ledger: Ledger) -> None:
         """Nothing to do: the posterior is factorised after every block."""
 
     def result(self, status: Status, ledger: Ledger) -> Result:
         """Give posterior and the product of all sites as values."""
-        knowledge = self.posterior.knowledge(self.log_scale())
-        return Result(knowledge.posterior(self.prior), knowledge, status, ledger.trace(), self.prior, self.loss)
+        loss: Any = self.loss
+        # Of the squared loss nothing has to be integrated, and nothing cancels where the noise is small.
+        scale = -0.5 * self.beta * self.noise[1] / loss.as_squared**2 if self.is_normal else self.log_scale()
+        knowledge = self.posterior.knowledge(float(scale))
+        posterior = knowledge.posterior(self.prior)
+        return Result(posterior, knowledge, status, ledger.trace(), self.prior, self.loss, self.noise)
 
 
 __all__ = ["Evolving"]

@@ -159,9 +159,6 @@ class Factorised:
             self._accept(-1, -1, gathered, gathered, step.damping, ledger)
         return change_between(before, self.posterior, self.options)
 
-    def prepare(self, loop: int, ledger: Ledger) -> None:
-        """Nothing is found beside the sites."""
-
     def cost(self, point: FloatArray) -> float:
         """Beta times all costs at a point, and the prior's term."""
         costs = []

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from cavity.ep.row_sites import RowSites
 from cavity.ep.snapshots import State
-from cavity.losses import Loss
-from cavity.noise import scale_terms
 
 FloatArray = NDArray[np.float64]
 
@@ -83,13 +81,10 @@ class FileSites:
         Linear predictors of a row with a joint loss; None for one.
     offset
         Known parts of the linear predictors, by slices of rows; None for zeros.
-    unit
-        Standard deviation of real targets, one for others: the unit in which the least noise is counted.
     """
 
-    def __init__(self, folder: Path | None, count: int, predictors: int | None, offset: Any, unit: float) -> None:
-        self.ceiling, self._offset, self._unit, self._predictors = 1.0, offset, unit, predictors
-        self._terms, self._steps = np.zeros(0), np.zeros(2)
+    def __init__(self, folder: Path | None, count: int, predictors: int | None, offset: Any) -> None:
+        self.ceiling, self._offset, self._predictors, self._steps = 1.0, offset, predictors, np.zeros(2)
         vector = () if predictors is None else (predictors,)
         double, single = np.dtype(np.float64), np.dtype(np.float32)
         kinds: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
@@ -133,21 +128,13 @@ class FileSites:
             offset[:, 0] = self._offset[part]
         return RowSites(**found, mean=mean, variance=variance, offset=offset, ceiling=self.ceiling)
 
-    def put(self, part: slice, sites: RowSites, loss: Loss, targets: FloatArray, weights: FloatArray) -> None:
-        """Write them back, and add what they say about noise and steps to the sums of the loop."""
+    def put(self, part: slice, sites: RowSites) -> None:
+        """Write them back, and add their steps to the sums of the loop."""
         if part.start == 0:
-            self._terms, self._steps = np.zeros(1), np.zeros(2)
+            self._steps = np.zeros(2)
         for name, column in self.columns.items():
             column.write(part.start, getattr(sites, name))
         self._steps += float(np.sum(sites.step)), sites.step.size
-        if "scale" in getattr(loss, "_fields", ()) and self._predictors is None:
-            mean = sites.mean + sites.offset
-            self._terms = self._terms + scale_terms(loss, targets[part], mean, sites.variance, weights[part])
-
-    def next_loss(self, adaptation: Any, loss: Loss, targets: FloatArray, weights: FloatArray) -> Loss:
-        """Ask what the loss of the next loop should be, by the sums of the loop."""
-        following: Loss = adaptation.loss_of_terms(loss, self._terms, self._unit)
-        return following
 
     def scale_by(self, precisions: float, shifts: float) -> None:
         """Multiply precisions and shifts by factors, and forget in which direction they went."""

@@ -25,11 +25,12 @@ def propose(
     beta: float = 1.0,
     power: float = 1.0,
     fresh: bool = False,
+    noise: bool = False,
 ) -> tuple[Revision, FloatArray]:
     """Fit every row, all under the same posterior; return the revision and the steps to take.
 
     ``sites.mean`` and ``sites.variance`` hold the predictors under that posterior. ``fresh`` sites have no history.
-    There is no Power EP here: ``power`` must be one.
+    There is no Power EP here, ``power`` must be one, and no ``noise``: losses of several predictors have no scale.
     """
     _check(power)
     with np.errstate(all="ignore"):

@@ -157,6 +157,13 @@ class SparseKnowledge:
         """Keep a share of it."""
         return SparseKnowledge(factor * self.information, factor * self.shift, self.border, factor * self.log_scale)
 
+    def of_columns(self, change: Any) -> SparseKnowledge:
+        """Say the same of the coefficients of other columns, which a matrix makes from the ones that were."""
+        change = sparse.csr_array(change)
+        whole = self.information + sparse.triu(self.information, 1).T
+        information = sparse.csc_array(sparse.triu(change @ whole @ change.T))
+        return SparseKnowledge(information, change @ self.shift, self.border, self.log_scale)
+
     def moved(self, ratio: float, shift: FloatArray) -> SparseKnowledge:
         """Say the same of coefficients that are ``ratio`` times these, plus ``shift``."""
         G = self.information / ratio**2
@@ -191,10 +198,18 @@ class DiagonalKnowledge:
         """Keep a share of it."""
         return DiagonalKnowledge(self.sites**factor)
 
-    def of_columns(self, change: Any) -> DiagonalKnowledge:
-        """Say the same of other columns, each of which is one of those that were, or none."""
+    def changed(self, factors: FloatArray, coupling: FloatArray) -> DiagonalKnowledge:
+        """Say the same of other coefficients, of which these are multiples by factors.
+
+        The last one here also has a part of the others, by ``coupling``; that part is taken at their means, since
+        without correlations nothing else can be kept.
+        """
         sites = self.sites
-        return DiagonalKnowledge(FactorialGaussian(sites.log_scale, change @ sites.shift, change @ sites.precision))
+        shift, precision = factors * sites.shift, factors**2 * sites.precision
+        if coupling.size:
+            means = np.divide(shift, precision, out=np.zeros_like(shift), where=precision > 0.0)
+            shift[-1] -= precision[-1] * float(coupling @ means[:-1])
+        return DiagonalKnowledge(FactorialGaussian(sites.log_scale, shift, precision))
 
     def moved(self, ratio: float, shift: FloatArray) -> DiagonalKnowledge:
         """Say the same of coefficients that are ``ratio`` times these, plus ``shift``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +22,6 @@ def change_between(mean: FloatArray, variance: FloatArray, new_mean: FloatArray,
     shift = np.max(np.abs(new_mean - mean) / np.sqrt(new_variance), initial=0.0)
     stretch = np.max(np.abs(np.log(new_variance / variance)), initial=0.0)
     return float(max(shift, stretch))
-
-
-def scale_moved(loss: Any, next_loss: Any) -> float:
-    """Change of the logarithm of the squared noise scale."""
-    return 0.0 if next_loss is loss else 2.0 * abs(float(np.log(next_loss.scale / loss.scale)))
 
 
 class Pace:

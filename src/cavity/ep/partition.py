@@ -18,17 +18,16 @@ from scipy import sparse
 from cavity.ep.acceleration import DEPTH
 from cavity.ep.blocks import Blocks, sites_in_memory
 from cavity.ep.dense import DenseWork, equal_parts
+from cavity.ep.hyperparameters import Hyperparameters
 from cavity.ep.joint import JointWork
 from cavity.ep.knowledge import DenseKnowledge
 from cavity.ep.options import Options
 from cavity.ep.result import Ledger, Refusal
-from cavity.ep.roles import Fixed
 from cavity.ep.sparse import SparseWork
 from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 from cavity.losses import Loss
-from cavity.noise import scale_terms
 
 FloatArray = NDArray[np.float64]
 
@@ -58,7 +57,7 @@ class Message(NamedTuple):
     predictor
         Which row of the targets is meant.
     scale
-        Whether sums for the noise scale are wanted.
+        Whether rows are asked about the noise scale.
     analysis
         Pattern of a sparse precision matrix; None for a full covariance.
     """
@@ -122,8 +121,8 @@ class Sums(NamedTuple):
     ----------
     information, shift
         Sums of the new sites.
-    terms
-        For the noise scale, `cavity.noise.scale_terms`.
+    noise
+        What the rows say of the noise scale, `Evolving.noise`.
     updates, dampings
         Visits, and how often a block was damped further.
     held_back
@@ -136,7 +135,7 @@ class Sums(NamedTuple):
 
     information: FloatArray
     shift: FloatArray
-    terms: FloatArray
+    noise: FloatArray
     updates: int
     dampings: int
     held_back: int
@@ -159,8 +158,11 @@ def sweep(
     start = own.begin(sites, mix)
     work, ledger = own.work, Ledger()
     flat, shift = work.flat, work.shift
-    for part in own.parts(message.first):
-        own.blocks.visit(part, message.first or message.step is not None, ledger)
+    if own.blocks.is_normal:
+        own.blocks.take_normal(ledger)
+    else:
+        for part in own.parts(message.first):
+            own.blocks.visit(part, message.first or message.step is not None, ledger)
     new = Values(
         own.sites.precision,
         own.sites.shift,
@@ -178,7 +180,7 @@ def sweep(
     return kept, Sums(
         new.information,
         new.total_shift,
-        own.terms() if message.scale else np.zeros(0),
+        own.blocks.noise,
         updates=trace.updates,
         dampings=sum(trace.dampings.values()),
         held_back=int(own.blocks.held_back),
@@ -229,7 +231,8 @@ class _Own:
         self.sites = sites_in_memory(rows, getattr(message.loss, "predictors", None))
         self.sites.ceiling = message.ceiling
         options = Options(power=message.power)
-        self.blocks = Blocks(message.loss, rows, self.work, options, message.predictor, Fixed(), self.sites)
+        free = Hyperparameters(scale=message.scale)
+        self.blocks = Blocks(message.loss, rows, self.work, options, message.predictor, free, self.sites)
         self.blocks.beta = message.beta
 
     def parts(self, first: bool) -> list[slice]:
@@ -259,12 +262,6 @@ class _Own:
             return None
         remembered = self.sites.step, self.sites.turn_precision, self.sites.turn_shift
         return tuple(array.astype(np.float32) for array in remembered)
-
-    def terms(self) -> FloatArray:
-        """Sum up what rows say of the noise scale."""
-        own, blocks = self.sites, self.blocks
-        means, weights = own.mean + own.offset, self.rows.weights
-        return scale_terms(blocks.loss, blocks.targets, means, own.variance, weights, beta=blocks.beta)
 
     def _rederive(self) -> None:
         """Fit the sites of all rows to the posterior as it stands, which does not change.

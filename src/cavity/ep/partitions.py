@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity.ep.acceleration import DEPTH, Acceleration
-from cavity.ep.adaptation import Adaptive, unit_of
 from cavity.ep.blocks import Course
 from cavity.ep.dense import DensePosterior, doubling_parts
 from cavity.ep.driver import Change, Step
 from cavity.ep.driver import run as run_backend
 from cavity.ep.evolving import Evolving
+from cavity.ep.hyperparameters import Hyperparameters
 from cavity.ep.knowledge import DenseKnowledge
 from cavity.ep.options import Options
 from cavity.ep.pace import change_between
@@ -67,13 +67,6 @@ class Partitions(Protocol):
         """Sum up the logarithms of the scales of all sites."""
 
 
-class TargetSums(NamedTuple):
-    """Of the targets of all rows: weighted mean, and standard deviation."""
-
-    mean: float = 0.0
-    spread: float = 1.0
-
-
 def run(
     loss: Loss,
     prior: FactorialGaussian,
@@ -81,8 +74,8 @@ def run(
     options: Options,
     *,
     predictor: int = 0,
-    adaptation: Adaptive | None = None,
-    targets: TargetSums | None = None,
+    hyperparameters: Hyperparameters | None = None,
+    center: float = 0.0,
     course: Course | None = None,
 ) -> Result:
     """Revise the sites of all partitions until the posterior has converged.
@@ -97,17 +90,15 @@ def run(
         When to stop.
     predictor
         Which row of the targets is meant.
-    adaptation
-        What is revised after every round beside the sites.
-    targets
-        Mean and standard deviation of the targets.
+    hyperparameters
+        Prior variances and noise scale that are to be found.
+    center
+        Weighted mean of the targets.
     course
         What is called after every round, and where to continue from: `Result.state` of a run with the same rows, in
         whatever partitions. Sites are derived from its posterior.
     """
-    backend = Partitioned(
-        loss, prior, partitions, options, predictor, adaptation or Adaptive(), targets or TargetSums()
-    )
+    backend = Partitioned(loss, prior, partitions, options, predictor, hyperparameters or Hyperparameters(), center)
     going = course or Course()
     return run_backend(backend, options, after_loop=going.after_loop, state=going.state)
 
@@ -141,39 +132,40 @@ class Partitioned(Evolving):
         partitions: Partitions,
         options: Options,
         predictor: int,
-        adaptation: Adaptive,
-        targets: TargetSums,
+        hyperparameters: Hyperparameters,
+        center: float,
     ) -> None:
         posterior = _posterior_of(prior, partitions.analysis)
-        super().__init__(loss, posterior, options, adaptation)
+        super().__init__(loss, posterior, options, hyperparameters)
         self.acceleration, self.setting = Acceleration(), (self.prior, loss, self.beta)
         self.proposed: list[tuple[FloatArray, FloatArray]] = []
-        self.partitions, self.predictor, self.targets = partitions, predictor, targets
-        self.finds_scale, self.factors, self.terms = adaptation.scale, (1.0, 1.0), np.empty(0)
+        self.partitions, self.predictor, self._center, self.factors = partitions, predictor, center, (1.0, 1.0)
 
     def sweep(self, step: Step, ledger: Ledger) -> Change:
         """Let all partitions visit their rows once."""
         first, posterior = step.loop == 0, self.posterior
-        mean, variance = posterior.mean, posterior.variance() if first else self.after
+        mean, variance = posterior.mean, posterior.variance()
         every = range(self.partitions.count)
-        waves = [every[wave] for wave in doubling_parts(len(every), 1)] if first else [every]
+        waved = first and not self.is_normal
+        waves = [every[wave] for wave in doubling_parts(len(every), 1)] if waved else [every]
         total, whole = None, True
         for chosen in waves:
             sums = self.partitions.sweep(self._message(first), chosen)
             whole &= self._take(sums, chosen, first, ledger)
             total = sums if total is None else total.plus(sums)
-            if chosen is waves[-1]:  # few rows say little of the variance
-                self.adaptation.revise(posterior, 1)
         assert total is not None
-        self.factors, self.terms = (1.0, 1.0), total.terms
+        self.factors, self.noise = (1.0, 1.0), total.noise
         self._note(total, ledger)
+        if self.is_normal:
+            change = change_between(mean, variance, posterior.mean, posterior.variance())
+            self.update_hyperparameters(ledger)
+            return Change(change, 0.0)
         unfinished = bool(total.held_back or total.rederived) or not whole
         remaining = self._accelerated(mean, variance, unfinished)
-        change = change_between(mean, variance, posterior.mean, self.after)
+        change = change_between(mean, variance, posterior.mean, posterior.variance())
         # Steps of rows that are all the same say nothing of how long they should be.
         self.pace.close(step.loop, change, 0.0, 1.0, unfinished or self.acceleration.is_steady)
-        moved = self.look_ahead(step.loop)
-        return Change(change, np.inf if moved >= 2.0 * self.options.tol else max(change, remaining))
+        return Change(change, max(change, remaining) if self.update_hyperparameters(ledger) else np.inf)
 
     def scale_sites(self, precisions: float, shifts: float) -> None:
         """Multiply precisions and shifts of all sites by factors, at the next message."""
@@ -181,11 +173,7 @@ class Partitioned(Evolving):
 
     def center(self) -> float:
         """Give the weighted mean of the targets."""
-        return self.targets.mean
-
-    def suggested_loss(self) -> Loss:
-        """Ask what the loss of the next round should be."""
-        return self.adaptation.loss_of_terms(self.loss, self.terms, unit_of(self.loss, self.targets.spread))
+        return self._center
 
     def log_scale(self) -> float:
         """Sum up the logarithms of the scales of all sites."""
@@ -210,7 +198,7 @@ class Partitioned(Evolving):
             first,
             self.acceleration.step,
             self.predictor,
-            self.finds_scale,
+            self.hyperparameters.scale,
             self.partitions.analysis,
         )
 
@@ -230,7 +218,7 @@ class Partitioned(Evolving):
             return posterior.replace(share * new + kept * old, share * sums.shift + kept * old_shift)
 
         share = next((s for s in _SHARES if take(s)), 0.0)
-        if share and len(chosen) > 1:
+        if share and len(chosen) > 1 and not self.is_normal:
             moved = np.abs(posterior.mean - mean) / np.maximum(spread, np.sqrt(posterior.variance()))
             if np.max(moved, initial=0.0) > _FAR:
                 share = self._cheapest(take, share, mean, chosen[-1])
@@ -244,11 +232,11 @@ class Partitioned(Evolving):
     def _accelerated(self, mean: FloatArray, variance: FloatArray, unfinished: bool) -> float:
         """Combine a round with those before it, where all did the same; what is still to come."""
         posterior, setting = self.posterior, (self.prior, self.loss, self.beta)
-        self.after = posterior.variance()
+        after = posterior.variance()
         if setting != self.setting:
             self.acceleration.forget()
         self.setting = setting
-        move = (posterior.mean - mean) / np.sqrt(self.after), 0.5 * np.log(self.after / variance)
+        move = (posterior.mean - mean) / np.sqrt(after), 0.5 * np.log(after / variance)
         found = self.acceleration.after(np.concatenate(move), not unfinished)
         count = found.coefficients.size
         self.proposed = [(posterior.flat, posterior.shift), *self.proposed[:DEPTH]]
@@ -259,7 +247,6 @@ class Partitioned(Evolving):
                 self.acceleration.forget()
                 return np.inf
             self.partitions.accept(range(self.partitions.count), (0.0, *found.coefficients))
-            self.after = posterior.variance()
         return found.remaining
 
     def _cheapest(self, take: Callable[[float], bool], most: float, before: FloatArray, last: int) -> float:
@@ -288,4 +275,4 @@ class Partitioned(Evolving):
             ledger.refuse(-1, why, count)
 
 
-__all__ = ["Partitioned", "Partitions", "TargetSums", "run"]
+__all__ = ["Partitioned", "Partitions", "run"]

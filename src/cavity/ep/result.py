@@ -231,6 +231,8 @@ class Result:
         What happened in the run.
     prior, loss
         The prior and the loss that the run ended with, where these were found with the posterior.
+    noise
+        Slope and information of the log evidence in the logarithm of a noise scale that was found.
     state
         Numbers and arrays by name, from which `cavity.fit` continues bit for bit; `numpy.savez` writes them to a file.
     """
@@ -241,6 +243,7 @@ class Result:
     trace: Trace
     prior: FactorialGaussian
     loss: Any = None
+    noise: FloatArray | None = field(default=None, repr=False)
     state: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property

@@ -1,10 +1,9 @@
-"""What EP by blocks asks of its parts: the posterior, the sites of all rows, and what adapts beside them."""
+"""What EP by blocks asks of its parts: the posterior, and the sites of all rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,6 @@ from cavity.ep.knowledge import Knowledge
 from cavity.ep.row_sites import RowSites
 from cavity.ep.snapshots import State
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.losses import Loss
 
 FloatArray = NDArray[np.float64]
 
@@ -23,6 +21,14 @@ class Posterior(Protocol):
 
     prior: FactorialGaussian
     mean: FloatArray
+    shift: FloatArray
+
+    @property
+    def log_det(self) -> float:
+        """Logarithm of the determinant of the precision matrix."""
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        """Multiply by the posterior covariance."""
 
     def knowledge(self, log_scale: float) -> Knowledge:
         """Give what the rows say, apart from the prior, with this scale of the sites."""
@@ -32,9 +38,6 @@ class Posterior(Protocol):
 
         False, and nothing changed, if the posterior would be improper.
         """
-
-    def set_prior(self, prior: FactorialGaussian) -> bool:
-        """Exchange the prior; False, and nothing changed, if the posterior would be improper."""
 
     def variance(self) -> FloatArray:
         """Posterior variances of the coefficients."""
@@ -51,6 +54,19 @@ class Work(Posterior, Protocol):
 
     def parts(self, first: bool) -> Sequence[slice]:
         """Blocks of rows of the first loop, or of a later one."""
+
+    @property
+    def flat(self) -> FloatArray:
+        """Sums of the precisions of all sites, in one row of numbers."""
+
+    def flat_of_sites(self, part: slice, precisions: FloatArray) -> FloatArray:
+        """Sum up precisions of sites of a part of the rows, in one row of numbers."""
+
+    def sum_of_shifts(self, part: slice, shifts: FloatArray) -> FloatArray:
+        """Sum up shifts of sites of a part of the rows."""
+
+    def replace(self, flat: FloatArray, shift: FloatArray) -> bool:
+        """Put other sums in the place of the present ones; False, and nothing changed, if that is improper."""
 
     def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the linear predictors of a block."""
@@ -75,11 +91,8 @@ class Sites(Protocol):
     def part(self, part: slice) -> RowSites:
         """Give the sites of some rows, to be changed and put back."""
 
-    def put(self, part: slice, sites: RowSites, loss: Loss, targets: FloatArray, weights: FloatArray) -> None:
-        """Put them back, with targets and weights of all rows."""
-
-    def next_loss(self, adaptation: Any, loss: Loss, targets: FloatArray, weights: FloatArray) -> Loss:
-        """Ask what the loss of the next loop should be, by the predictors of the loop that ended."""
+    def put(self, part: slice, sites: RowSites) -> None:
+        """Put them back."""
 
     def scale_by(self, precisions: float, shifts: float) -> None:
         """Multiply precisions and shifts of all sites by factors, and forget in which direction they went."""
@@ -89,68 +102,3 @@ class Sites(Protocol):
 
     def set_arrays(self, arrays: State) -> None:
         """Return to such a snapshot."""
-
-
-class Adaptation(Protocol):
-    """What is revised after every loop, beside the sites."""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the prior will not change any more."""
-
-    def revise(self, posterior: Posterior, parts: int) -> None:
-        """Revise the prior after one of so many parts of a loop."""
-
-    def end_loop(self, posterior: Posterior, variance: FloatArray, loop: int, change: float) -> float:
-        """Give the logarithm by which prior and posterior variances are to be stretched before the next loop.
-
-        ``variance`` are posterior variances of the coefficients, ``change`` is that of the posterior in this loop.
-        """
-
-    def stretched(self, prior: FactorialGaussian, factor: float) -> FactorialGaussian:
-        """Prior whose variances, those that are to be found, are multiplied by a factor."""
-
-    def loss(self, loss: Loss, targets: FloatArray, weights: FloatArray, sites: RowSites) -> Loss:
-        """Loss for the next loop; only its field ``scale`` may differ."""
-
-    def loss_of_terms(self, loss: Loss, terms: FloatArray, unit: float) -> Loss:
-        """Do the same from sums over all rows, where these are not kept in memory."""
-
-    def snapshot(self) -> dict[str, Any]:
-        """Give the state between two loops."""
-
-    def restore(self, state: State) -> None:
-        """Return to such a state."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """Nothing is revised."""
-
-    is_done: ClassVar[bool] = True
-
-    def revise(self, posterior: Posterior, parts: int) -> None:
-        """Keep the prior."""
-
-    def end_loop(self, posterior: Posterior, variance: FloatArray, loop: int, change: float) -> float:
-        """Keep the prior."""
-        return 0.0
-
-    def stretched(self, prior: FactorialGaussian, factor: float) -> FactorialGaussian:
-        """Keep the prior."""
-        return prior
-
-    def loss(self, loss: Loss, targets: FloatArray, weights: FloatArray, sites: RowSites) -> Loss:
-        """Keep the loss."""
-        return loss
-
-    def loss_of_terms(self, loss: Loss, terms: FloatArray, unit: float) -> Loss:
-        """Keep the loss."""
-        return loss
-
-    def snapshot(self) -> dict[str, Any]:
-        """Nothing to keep."""
-        return {}
-
-    def restore(self, state: State) -> None:
-        """Nothing to return to."""

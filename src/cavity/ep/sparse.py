@@ -120,9 +120,10 @@ class SparseWork:
         """Multiply precisions and shifts of all sites by factors; exchange the prior if one is given."""
         return self._factorise(self.sums.times(precisions), shifts * self.shift, prior or self.prior)
 
-    def set_prior(self, prior: FactorialGaussian) -> bool:
-        """Put another prior in the place of the present one."""
-        return self._factorise(self.sums, self.shift, prior)
+    @property
+    def log_det(self) -> float:
+        """Logarithm of the determinant of the precision matrix."""
+        return self.factor.log_det
 
     def variance(self) -> FloatArray:
         """Posterior variances of the coefficients."""

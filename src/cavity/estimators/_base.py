@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
@@ -15,18 +15,20 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 
-from cavity.ep.adaptation import Adaptive, Group
+from cavity.ep.hyperparameters import Group, Hyperparameters
 from cavity.ep.result import Result, Status
 from cavity.estimators._checkpoints import Checkpoint
 from cavity.estimators._design import Data, Totals
 from cavity.estimators._joint import repeated, repeated_groups
 from cavity.estimators._parameters import Parameters
-from cavity.estimators._plan import Plan, of_each, plan_fit, plan_stream
-from cavity.estimators._posteriors import TRANSIENT, moments_of
+from cavity.estimators._plan import Plan, of_each, plan_fit
+from cavity.estimators._posteriors import RATE, TRANSIENT
 from cavity.estimators._reading import ReadsRows
-from cavity.estimators._sources import Coding, InMemory, Prepared, Source, Summary, Task, is_source
+from cavity.estimators._runs import Task
+from cavity.estimators._sources import Coding, InMemory, Prepared, Source, Summary, is_source
 from cavity.estimators._threads import threads_for
 from cavity.factors.arranged import Rows
+from cavity.factors.columns import Columns, ColumnSums
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 
@@ -55,8 +57,13 @@ class LinearEP(ReadsRows):
     covariance: Any
     class_weight: Any
 
-    # Prior variance of the predictor of an average row under which a prior variance is called typical.
-    _typical_spread = 5.0
+    # Variance that coefficients give to the linear predictor where the search for their prior variance starts, and rate
+    # of the exponential prior of its square root.
+    _first_spread, _rate = 5.0, RATE
+    # Sums over the rows, by which columns have centres and units; None where all variances are given.
+    _sums: ColumnSums | None
+    _columns: Columns
+
     # Whether the scale of the noise is to be found.
     _finds_scale: Any = False
 
@@ -79,13 +86,28 @@ class LinearEP(ReadsRows):
         return np.asarray(data.targets)
 
     def _prior_and_groups(
-        self, p: Parameters, typical: float, predictors: int, units: tuple[float, float] = (1.0, 0.0)
+        self, p: Parameters, predictors: int, units: tuple[float, float] = (1.0, 0.0)
     ) -> tuple[FactorialGaussian, tuple[Group, ...]]:
         """Prior of all coefficients of a posterior, and which of its variances are to be found."""
-        prior, groups = p.prior(typical, *units), p.groups(typical, units[0])
+        groups = p.groups(self._sizes(), self._rate / units[0])
+        prior = p.prior(self._first_spread, groups, self._columns, *units)
         if predictors == 1:
             return prior, groups
         return repeated(prior, predictors), repeated_groups(groups, predictors, prior.dim)
+
+    def _sizes(self) -> FloatArray:
+        """Mean squares of the columns in their units; one where variances are given and nobody has looked."""
+        return np.ones(self._width) if self._sums is None else self._sums.sizes(self._columns)
+
+    def _least_scale(self) -> float:
+        """Smallest noise scale that is found."""
+        return 0.0
+
+    def _measure(self, sums: Callable[[], ColumnSums]) -> None:
+        """Set centres and units of the columns, by sums over the rows where a variance is to be found."""
+        p = Parameters.of(self, self._width)
+        self._sums = sums() if p.named.keys() - p.categories else None
+        self._columns = p.columns(self._sums)
 
     def _adopt_targets(self, summary: Summary) -> tuple[Coding, Totals]:
         """Take over classes, or set the unit of targets, from the summary of a source; say how targets are coded."""
@@ -135,8 +157,6 @@ class LinearEP(ReadsRows):
             if is_source(X):
                 if y is not None or sample_weight is not None or offset is not None:
                     raise ValueError("a table names its target, weights and offsets itself: pass the table alone")
-                if self.max_iter == 1 and checkpoint is None and self._learned_in_one_pass(X):
-                    return self
                 prepared = self._prepare_source(X)
             else:
                 prepared = self._prepare_arrays(X, y, sample_weight, offset)
@@ -150,19 +170,21 @@ class LinearEP(ReadsRows):
         """Check arrays, and bring their rows to the order of visits; the last is a joint loss and its plan, or None."""
         self.__dict__.pop("preprocessing_", None)
         data, totals = self._read(X, y, sample_weight, offset)
-        intercept = bool(Parameters.of(self, data.X.shape[1]).intercept)
+        intercept = bool(self.fit_intercept)
+        self._measure(lambda: ColumnSums.of(data.X, data.weights))
         joint = self._joint(data.X.shape[0], data.X.shape[1] + int(intercept), self.covariance, stream=False)
         if joint is not None:
             data = data._replace(targets=self._joint_targets(data, first=True))
-        rows = Rows.arrange(data.X, data.targets, data.weights, intercept, data.offset)
+        columns = None if self._sums is None else self._columns
+        rows = Rows.arrange(data.X, data.targets, data.weights, intercept, data.offset, columns)
         return InMemory(data, rows), totals, joint
 
     def _prepare_source(self, source: Source) -> tuple[Prepared, Totals, Any]:
-        """Do the same for rows from elsewhere, by their summary."""
+        """Prepare the rows of a table or a Dask collection, by their summary."""
         summary = source.cavity_summary("classes" if is_classifier(self) else "numbers")
         try:
             coding, totals, joint = self._adopt(summary)
-            return source.cavity_prepare(coding, bool(self.fit_intercept)), totals, joint
+            return source.cavity_prepare(coding, bool(self.fit_intercept), self._columns), totals, joint
         except BaseException:
             getattr(source, "cavity_discard", lambda: None)()
             raise
@@ -181,38 +203,18 @@ class LinearEP(ReadsRows):
                 setattr(self, name, value)
         self.n_features_in_ = summary.features
         coding, totals = self._adopt_targets(summary)
-        intercept = bool(Parameters.of(self, self._width).intercept)
-        joint = self._joint(int(summary.weight), self._width + int(intercept), self.covariance, stream=False)
+        levels = self._width - summary.sums.mean.size
+        self._measure(lambda: summary.sums.wider(levels))
+        width = self._width + int(bool(self.fit_intercept))
+        joint = self._joint(int(summary.weight), width, self.covariance, stream=False)
         return (coding if joint is None else self._joint_coding(coding, summary)), totals, joint
 
-    def _learned_in_one_pass(self, source: Any) -> bool:
-        """Take in labelled rows while they are read for the first time; False where they must be looked at before.
-
-        Plan and prior of the pass follow from the first rows, as in a stream; the prior that counts from all of them.
-        """
-        begin = getattr(source, "cavity_one_pass", None)
-        simple = self.prior_groups is None and np.ndim(self.prior_mean) == np.ndim(self.prior_variance) == 0
-        if begin is None or not simple or not is_classifier(self) or isinstance(self.class_weight, str):
-            return False
-        rows = begin(bool(self.fit_intercept))
-        if rows is None or self.covariance == "sparse":
-            return False
-        coding, totals, joint = self._adopt(rows.summary())
-        if joint is not None or not rows.take(self._task(totals), coding):
-            return False
-        totals = self._adopt(rows.summary())[1]
-        task = self._task(totals)
-        self._keep(task.plan, task.parameters.intercept, rows.results(task), totals)
-        return True
-
-    def _task(self, totals: Totals, loss: Any = None, plan: Plan | None = None) -> Task:
-        """Say what is to be run on rows of these sums; without a plan, as in a stream."""
-        p, typical = Parameters.of(self, self._width), totals.typical_variance(self._typical_spread)
-        loss = self._make_loss() if loss is None else loss
-        plan = plan_stream(self._width + int(p.intercept), p.covariance) if plan is None else plan
-        prior, groups = self._prior_and_groups(p, typical, getattr(loss, "predictors", 1))
-        adaptation = Adaptive(groups, self._finds_scale, weight=totals.rows)
-        return Task(loss, prior, plan, p, adaptation, random_state=self.random_state)
+    def _task(self, loss: Any, plan: Plan) -> Task:
+        """Describe the run."""
+        p = Parameters.of(self, self._width)
+        prior, groups = self._prior_and_groups(p, getattr(loss, "predictors", 1))
+        free = Hyperparameters(groups, self._finds_scale, self._least_scale())
+        return Task(loss, prior, plan, p, free, self._columns, random_state=self.random_state)
 
     def _learn(self, rows: Prepared, totals: Totals, joint: tuple[Any, Plan] | None, checkpoint: Any) -> None:
         """Plan, run EP, and keep what it found."""
@@ -220,7 +222,8 @@ class LinearEP(ReadsRows):
             loss, (plan, analysis) = self._make_loss(), plan_fit(rows, self.covariance)
         else:
             (loss, plan), analysis = joint, None
-        task = self._task(totals, loss, plan)._replace(analysis=analysis, checkpoint=checkpoint)
+        self._totals = totals
+        task = self._task(loss, plan)._replace(analysis=analysis, checkpoint=checkpoint)
         outcomes = rows.run(task)
         with threads_for(rows.shape):
             totals = totals.plus(self._constants(rows, outcomes[0].loss))
@@ -240,7 +243,9 @@ class LinearEP(ReadsRows):
         for name in ("_rows_at_revision", "_first_rows"):  # of a stream
             self.__dict__.pop(name, None)
         traces = tuple(o.trace for o in outcomes)
+        p = Parameters.of(self, self._width)
         self._revise(
+            _free=self._prior_and_groups(p, getattr(outcomes[0].loss, "predictors", 1))[1],
             _knowledge=tuple(o.sites for o in outcomes),
             _priors=tuple(o.prior for o in outcomes),
             _posteriors=tuple(o.posterior for o in outcomes),
@@ -258,12 +263,15 @@ class LinearEP(ReadsRows):
         """Set parts of the model, and drop what was derived from the ones before."""
         for name in TRANSIENT:
             self.__dict__.pop(name, None)
-        self.__dict__.update(parts)
+        self.__dict__.update(parts, _derived={})
 
     def _check_finite(self) -> None:
         """Refuse a posterior that numbers cannot hold; what was before is then kept."""
-        means, stds = moments_of(self)  # in units of y, in which they may underflow
-        fine = np.all(np.isfinite(means)) and np.all((stds > 0.0) & (stds < np.inf))
+        fine = True
+        for posterior in self._whole_posteriors():
+            stds = self._units[0] * np.sqrt(posterior.variance)  # in units of y, in which they may underflow
+            stds[: self._width] /= self._columns.unit
+            fine &= bool(np.all(np.isfinite(posterior.mean)) and np.all((stds > 0.0) & (stds < np.inf)))
         what = "evidence" if fine else "posterior"
         if what == "posterior" or not np.isfinite(self.log_evidence_):
             raise ValueError(

@@ -35,13 +35,13 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
     loss : {"logistic", "hinge", "quasi01"} or a loss object, default="logistic"
         Loss of the linear predictor for labels -1 and +1. See `cavity.losses` for how to write your own.
     prior_variance : "auto", float or array of shape (n_features,), default="auto"
-        Prior variance of the coefficients. ``"auto"`` estimates one variance for all coefficients by maximising the
-        evidence during the fit; the result is `prior_variance_`. The hinge and quasi 0-1 losses are not likelihoods:
-        for them, the variance is chosen such that the estimated coefficients are typical draws from the prior.
+        Prior variance of the coefficients, in raw units if it is given. ``"auto"`` estimates one variance for all
+        coefficients by maximising the evidence during the fit; it is that of coefficients of centred columns in units
+        of their standard deviation, so that the units of the columns do not matter.
     prior_groups : array of n_features labels, dict of names and features, "categories" or None, default=None
         Groups of features; one prior variance is estimated per group. With ``"categories"``, the features that encode
         the same column form a group, according to their names. Categorical columns of a DataFrame are always
-        groups (see `fit`).
+        groups (see `fit`). A number given as ``prior_variance`` is that of the features in no group.
     prior_mean : float or array of shape (n_features,), default=0.0
         Prior mean of the coefficients. It has no effect on the softmax of several classes, which depends only on
         differences between classes.
@@ -91,6 +91,9 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
     prior_variance_ : float, ndarray or dict
         The prior variance, given or estimated. One per class if every class has a separate posterior; a dict of names
         and variances if there are categorical columns or ``prior_groups``.
+    prior_units_ : ndarray of shape (n_features,)
+        Units of the columns in which an estimated variance is: ``prior_variance_ / prior_units_**2`` is that of the
+        coefficients in raw units.
     plan_ : Plan
         The form of the posterior, and why it was chosen; use ``print(model.plan_)``.
     trace_ : Trace or tuple of Trace
@@ -101,10 +104,9 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
     Examples
     --------
     >>> from sklearn.datasets import load_breast_cancer
-    >>> from sklearn.preprocessing import scale
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> model = EPClassifier().fit(scale(X), y)
-    >>> model.coef_.shape, model.coef_std_.shape, model.score(scale(X), y) > 0.97
+    >>> model = EPClassifier().fit(X, y)
+    >>> model.coef_.shape, model.coef_std_.shape, model.score(X, y) > 0.97
     ((1, 30), (1, 30), True)
     """
 

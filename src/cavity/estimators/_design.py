@@ -148,27 +148,22 @@ def squared(X: Any) -> Any:
 
 
 class Totals(NamedTuple):
-    """Weighted sums, with weight w per row: of w, w |x|², w t, w t² and, for counts, the logarithms of normalisers.
+    """Weighted sums, with weight w per row: of w, w t, w t² and, for counts, the logarithms of normalisers.
 
     The targets t are logarithms where targets are positive.
     """
 
     rows: float = 0.0
-    sizes: float = 0.0
     targets: float = 0.0
     squares: float = 0.0
     constants: float = 0.0
 
     @classmethod
-    def of(cls, X: Any, weights: FloatArray | None, targets: FloatArray | None = None) -> Totals:
+    def of(cls, rows: int, weights: FloatArray | None, targets: FloatArray | None = None) -> Totals:
         """Sum over rows."""
-        w = np.ones(X.shape[0]) if weights is None else weights
-        if isinstance(X, np.ndarray):
-            lengths = np.einsum("ij,ij->i", X, X, dtype=np.float64)
-        else:
-            lengths = np.asarray(squared(X.astype(np.float64)).sum(axis=1)).ravel()
-        t = np.zeros(w.size) if targets is None else targets
-        return cls(*(float(w @ a) for a in (np.ones(w.size), lengths, t, t * t)))
+        w = np.ones(rows) if weights is None else weights
+        t = np.zeros(rows) if targets is None else targets
+        return cls(float(np.sum(w)), float(w @ t), float(w @ (t * t)))
 
     def plus(self, other: Totals) -> Totals:
         """Add the sums over other rows."""
@@ -190,10 +185,6 @@ class Totals(NamedTuple):
             return 0.0
         variance = self.squares / self.rows - self.mean * self.mean
         return float(np.sqrt(variance)) if variance > 1e-12 * self.squares / self.rows else 0.0
-
-    def typical_variance(self, spread: float) -> float:
-        """Variance of the coefficients under which the predictor of an average row has this variance."""
-        return coarse(spread * self.rows / self.sizes) if 0.0 < self.sizes < np.inf else 1.0
 
 
 def coarse(number: float, unit: float | None = None) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.ep.adaptation import Group
+from cavity.ep.hyperparameters import Group
 from cavity.ep.knowledge import DenseKnowledge
 from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian

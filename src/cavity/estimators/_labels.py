@@ -135,7 +135,7 @@ class LabelledRows(StreamingEP):
         by_class = None if self.class_weight is None else self._weights_by_class(codes)[codes]
         X, labels, weights = rows_of_weight(X, labels, sample_weight, by_class)
         codes, known = (labels, None) if known is None else (labels[0], labels[1])
-        return Data(X, signs_of(codes, self.classes_.size), weights, known), Totals.of(X, weights)
+        return Data(X, signs_of(codes, self.classes_.size), weights, known), Totals.of(X.shape[0], weights)
 
     def _codes(self, y: Any, rows: int) -> Any:
         """Which of the classes every row has."""
@@ -165,7 +165,7 @@ class LabelledRows(StreamingEP):
         if each is not None and isinstance(self.class_weight, str):
             each = np.sum(counts) / (counts.size * counts)  # balanced, as scikit-learn has it
         weight = 1.0 if each is None else float(each @ counts / np.sum(counts))
-        totals = Totals(weight * summary.weight, weight * summary.sizes)
+        totals = Totals(weight * summary.weight)
         return Coding(int(counts.size), class_weights=each), totals
 
     def _joint_coding(self, coding: Coding, summary: Summary) -> Coding:

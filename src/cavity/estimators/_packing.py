@@ -10,20 +10,34 @@ import numpy as np
 from scipy import sparse
 
 from cavity._checks import as_float
+from cavity.ep.hyperparameters import Group
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Knowledge, SparseKnowledge
 from cavity.ep.result import Refusal, Status, Trace
 from cavity.estimators._design import Data, FirstRows, Totals
 from cavity.estimators._plan import Plan
 from cavity.estimators._preprocessing import Preprocessing
 from cavity.factors import canonical
+from cavity.factors.columns import Columns, ColumnSums
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses.joint import Normal, Softmax
 
 # Attributes of a fitted model that have types of our own, and these types.
-PACKED = ("_knowledge", "_priors", "_totals", "_first_rows", "plan_", "status_", "trace_")
+PACKED = ("_knowledge", "_priors", "_totals", "_columns", "_sums", "_free", "_first_rows", "plan_", "status_", "trace_")
 _KNOWLEDGE = {"full": DenseKnowledge, "sparse": SparseKnowledge, "diagonal": DiagonalKnowledge}
 _RECORDS: dict[str, Any] = {
-    kind.__name__: kind for kind in (*_KNOWLEDGE.values(), FactorialGaussian, Plan, Totals, Trace, Data, FirstRows)
+    kind.__name__: kind
+    for kind in (
+        *_KNOWLEDGE.values(),
+        FactorialGaussian,
+        Group,
+        Plan,
+        Totals,
+        Columns,
+        ColumnSums,
+        Trace,
+        Data,
+        FirstRows,
+    )
 }
 _WORDS: dict[str, type[Enum]] = {"Status": Status, "Refusal": Refusal}
 # Kinds of targets that a loss may be made for.
@@ -74,8 +88,8 @@ def check_state(model: Any) -> None:
     """Raise `ValueError` unless the parts of a model fit together: shapes, kinds, finite numbers, proper posteriors."""
     if "_knowledge" not in vars(model):
         return
-    needed = ("_priors", "_totals", "_loss", "_intercept", "plan_", "status_", "trace_", "n_iter_")
-    missing = [name for name in needed if name not in vars(model)]
+    parts = ("_priors", "_totals", "_columns", "_sums", "_free", "_loss", "_intercept")
+    missing = [name for name in (*parts, "plan_", "status_", "trace_", "n_iter_") if name not in vars(model)]
     _need(not missing, f"it has no {', '.join(missing)}")
     features, intercept = vars(model).get("n_features_in_"), vars(model).get("_intercept")
     _need(isinstance(features, int) and features >= 1, f"n_features_in_ is {features!r}")
@@ -93,6 +107,8 @@ def check_state(model: Any) -> None:
         _need(prior.dim == columns and prior.is_proper, "a prior does not fit the columns")
         _check_knowledge(known, columns)
     _need(bool(np.all(np.isfinite(model._totals))), "the totals are not finite")
+    _check_columns(model._columns, model._sums, model._width)
+    _check_groups(model._free, columns)
     _need(isinstance(model.status_, Status), f"status_ is {model.status_!r}")
     names = vars(model).get("feature_names_in_")
     _need(names is None or np.shape(names) == (features,), "feature_names_in_ does not fit the columns")
@@ -101,6 +117,26 @@ def check_state(model: Any) -> None:
         _need(bool(finite) and np.isfinite(posterior.log_mass), "a posterior is not finite")
     _check_first_rows(vars(model).get("_first_rows"), model._width)
     model._check_own_state()
+
+
+def _check_groups(groups: Any, columns: int) -> None:
+    """Look at the groups of coefficients whose variances were found."""
+    _need(isinstance(groups, tuple) and all(isinstance(group, Group) for group in groups), "its groups are no groups")
+    for places, size, rate in groups:
+        fine = np.ndim(places) == 1 and np.size(places) > 0 and np.asarray(places).dtype.kind == "i"
+        _need(fine and np.min(places) >= 0 and np.max(places) < columns, "a group does not fit the columns")
+        _need(0.0 < as_float(size) < np.inf and 0.0 <= as_float(rate) < np.inf, "a group's size is not positive")
+
+
+def _check_columns(columns: Any, sums: Any, width: int) -> None:
+    """Look at centres and units of the columns, and the sums behind them."""
+    _need(isinstance(columns, Columns), "its columns are of another kind")
+    shapes = all(np.shape(part) == (width,) for part in columns)
+    _need(shapes and bool(np.all(np.isfinite(columns.center))), "centres do not fit the columns")
+    _need(bool(np.all((columns.unit > 0.0) & (columns.unit < np.inf))), "a unit is not positive")
+    if sums is not None:
+        fits = isinstance(sums, ColumnSums) and all(np.shape(part) == (width,) for part in sums)
+        _need(fits and not any(np.any(np.isnan(part)) for part in sums), "sums do not fit the columns")
 
 
 def _check_first_rows(kept: Any, width: int) -> None:

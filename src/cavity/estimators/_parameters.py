@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity._checks import as_float, flag, nonnegative_number, one_of, shown, whole_number
-from cavity.ep.adaptation import Group
+from cavity.ep.hyperparameters import Group
 from cavity.estimators._categories import columns_of
 from cavity.estimators._progress import Verbose
+from cavity.factors.columns import Columns, ColumnSums
 from cavity.gaussians.factorial import FactorialGaussian
 
 FloatArray = NDArray[np.float64]
@@ -27,8 +28,8 @@ LARGEST_NUMBER, LARGEST_TARGET = 1e100, 1e150
 class Parameters:
     """What both estimators share, checked.
 
-    ``prior_variance`` is None where it is to be found; then, and for columns of categories always, ``named`` has the
-    columns of every group that shares a variance.
+    ``named`` has the columns of every group that shares a variance which is to be found: all columns where
+    ``prior_variance`` is None, else those of ``prior_groups`` and of categories.
     """
 
     prior_mean: FloatArray
@@ -59,9 +60,7 @@ class Parameters:
         check_groups(model.prior_groups)
         named = {} if features is None else named_groups(model, features)
         if each is not None:
-            if model.prior_groups is not None:
-                raise ValueError("prior_groups needs prior_variance='auto': a number is the variance of all features")
-            named = {name: columns for name, columns in named.items() if name in vars(model).get("categories_", {})}
+            named.pop(REST, None)
         means = _per_feature("prior_mean", model.prior_mean, features)
         if not np.all(np.abs(means) <= LARGEST_NUMBER):
             raise ValueError(f"prior_mean must be finite and at most {LARGEST_NUMBER:g} in size")
@@ -78,19 +77,37 @@ class Parameters:
             verbose=_verbose(model.verbose),
         )
 
-    def prior(self, typical: float, unit: float = 1.0, center: float = 0.0) -> FactorialGaussian:
-        """Prior of the coefficients, the intercept last.
+    def columns(self, sums: ColumnSums | None) -> Columns:
+        """Centres and units of all columns: of those whose variance is to be found, by sums over the rows.
 
-        ``typical`` is the variance to start from where it is to be found. Given variances are in squares of ``unit``,
-        given means in its multiples; ``center`` is the prior mean of the intercept.
+        Levels of categories, and columns whose variance is given, are left as they are.
+        """
+        found = Columns.plain(self.prior_mean.size)
+        if sums is None:
+            return found
+        measured = sums.columns(self.intercept)
+        for name, columns in self.named.items():
+            if name not in self.categories:
+                found.center[columns], found.unit[columns] = measured.center[columns], measured.unit[columns]
+        return found
+
+    def prior(
+        self, spread: float, groups: Sequence[Group], columns: Columns, unit: float = 1.0, center: float = 0.0
+    ) -> FactorialGaussian:
+        """Prior of the coefficients, the intercept last, for columns in these units.
+
+        ``spread`` is the variance that coefficients of a group whose variance is to be found give to the linear
+        predictor at first. Given variances are in squares of ``unit``, given means in its multiples; ``center`` is the
+        prior mean of the intercept.
         """
         given = self.prior_variance
-        variances = np.full(self.prior_mean.size, typical) if given is None else given * unit**2
-        for group in self.groups(typical, unit):
-            variances[group.columns] = group.typical
-        means = self.prior_mean * unit
+        variances = (1.0 if given is None else given * columns.unit**2) * np.full(self.prior_mean.size, unit**2)
+        for group in groups:
+            variances[group.columns] = spread * unit**2 / group.size
+        means = self.prior_mean * columns.unit * unit
         if self.intercept:
-            means, variances = np.append(means, center), np.append(variances, self.intercept_variance * unit**2)
+            intercept = center + unit * float(self.prior_mean @ columns.center)
+            means, variances = np.append(means, intercept), np.append(variances, self.intercept_variance * unit**2)
         return FactorialGaussian.from_moments(means, variances)
 
     def same_prior(self, other: Parameters) -> bool:
@@ -104,14 +121,16 @@ class Parameters:
             and (not self.intercept or self.intercept_variance == other.intercept_variance)
         )
 
-    def groups(self, typical: float, unit: float = 1.0) -> tuple[Group, ...]:
+    def groups(self, sizes: FloatArray, rate: float) -> tuple[Group, ...]:
         """Coefficients that share a prior variance which is to be found; none if all are given.
 
-        Levels of a category are expected to differ by about one ``unit``: one of log odds, or a standard deviation.
+        ``sizes`` are mean squares of the columns in their units; ``rate`` is that of the exponential prior.
         """
-        expected = {name: unit**2 if name in self.categories else typical for name in self.named}
-        accuracy = np.inf if len(self.named) == 1 else 0.02  # variances of groups are read and compared
-        return tuple(Group(columns, expected[name], accuracy) for name, columns in self.named.items())
+        found = []
+        for name, columns in self.named.items():
+            size = 1.0 if name in self.categories else float(np.sum(sizes[columns]))
+            found.append(Group(columns, size if 0.0 < size < np.inf else 1.0, rate))
+        return tuple(found)
 
 
 def moderate_number(name: str, value: Any) -> float:

@@ -12,22 +12,32 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags, check_random_state
 
 from cavity._checks import whole_number
-from cavity.ep.adaptation import Group, widened
-from cavity.ep.knowledge import Gaussian, Knowledge
+from cavity.ep.dense import DensePosterior
+from cavity.ep.hyperparameters import Group, NormalRows, Setting, settings_around
+from cavity.ep.knowledge import DenseKnowledge, Gaussian, Knowledge, SparseKnowledge
+from cavity.ep.posteriors import ProductPosterior, SparsePosterior
 from cavity.ep.result import Status
+from cavity.estimators._categories import columns_of
 from cavity.estimators._design import Totals, checked_offset, squared, with_intercept
 from cavity.estimators._joint import joint_draws, joint_predictors, marginals, mixing
 from cavity.estimators._packing import PACKED, check_state, pack, unpack
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan
+from cavity.factors.columns import Columns, ColumnSums
+from cavity.gaussians.affine import AffineGaussian, Change
 from cavity.gaussians.dense import WIDEST_COVARIANCE, DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian
+from cavity.gaussians.mixture import GaussianMixture
 from cavity.losses import Loss
 
 FloatArray = NDArray[np.float64]
 
+# Rate of the exponential prior of the standard deviation that coefficients give to a linear predictor, in log odds: one
+# in twenty is beyond ten. In units of the spread of real targets, which bound variances by themselves, it is a fifth.
+RATE = 0.3
+
 # What is derived from the rest and can be rebuilt.
-TRANSIENT = ("_posteriors", "_reported", "_marginals", "_streams", "_path")
+TRANSIENT = ("_posteriors", "_derived", "_streams", "_path")
 
 
 class Posteriors(BaseEstimator):  # type: ignore[misc]
@@ -46,8 +56,17 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
     _totals: Totals
     _loss: Loss
 
-    # From parameters, a typical variance and the number of predictors.
-    _prior_and_groups: Callable[[Parameters, float, int], tuple[FactorialGaussian, tuple[Group, ...]]]
+    # Coefficients are kept for columns with these centres and units; sums over the rows decide on them.
+    _columns: Columns
+    _sums: ColumnSums | None
+    # Groups of coefficients whose prior variances were found.
+    _free: tuple[Group, ...]
+    # What follows from the rest, made when it is asked for: averages over hyperparameters, marginals.
+    _derived: dict[str, Any]
+
+    # From parameters, the number of predictors and units of the targets.
+    _prior_and_groups: Callable[..., tuple[FactorialGaussian, tuple[Group, ...]]]
+    _prior_units: Callable[..., tuple[float, float]]
 
     # Unit and offset of the targets: posteriors are those of normalised ones.
     _units: Any = (1.0, 0.0)
@@ -65,9 +84,10 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
         whole = reported(self)
         if not self._is_joint:
             return whole
-        if "_marginals" not in self.__dict__:
-            self._marginals = marginals(whole[0], self._mixing())  # type: ignore[arg-type]
-        return self._marginals
+        if "marginals" not in self._derived:
+            self._derived["marginals"] = marginals(whole[0], self._mixing())  # type: ignore[arg-type]
+        found: tuple[Gaussian, ...] = self._derived["marginals"]
+        return found
 
     @property
     def coef_(self) -> FloatArray:
@@ -102,14 +122,23 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
 
     @property
     def prior_variance_(self) -> Any:
-        """Prior variance of the coefficients, given or found: a number, or one per feature, per class or per group."""
+        """Prior variance of the coefficients, given or found: a number, or one per feature, per class or per group.
+
+        Where it was found, it is that of coefficients of columns in the units `prior_units_`.
+        """
         self._known()
         named = Parameters.of(self, self._width).named
-        if len(named) > 1 or (named and isinstance(self.prior_variance, float | int)):
+        if len(named) > 1 or (named and not isinstance(self.prior_variance, str)):
             return {name: float(self._priors[0].variance[columns[0]]) for name, columns in named.items()}
         each = np.array([prior.variance[: self._width] for prior in self._priors])
         each = each[:, 0] if np.all(each == each[:, :1]) else each
         return float(each[0]) if each.shape == (1,) else each[0] if len(each) == 1 else each
+
+    @property
+    def prior_units_(self) -> FloatArray:
+        """Units of the columns in which `prior_variance_` is: ``prior_variance_ / prior_units_**2`` is in raw units."""
+        self._known()
+        return self._columns.unit.copy()
 
     @property
     def log_evidence_(self) -> float:
@@ -196,6 +225,19 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
         known: tuple[Knowledge, ...] = self._knowledge if streams is None else streams.knowledge()
         return known
 
+    def _settings(self) -> tuple[list[Setting], ...]:
+        """Hyperparameters that the posterior of every linear predictor is averaged over."""
+        reported(self)
+        return tuple(settings for settings, _ in self._derived["averaged"])
+
+    def _noise_known(self) -> tuple[NormalRows | None, float | None]:
+        """Give sums over rows of normal noise whose scale was found, or the information of its logarithm."""
+        return None, None
+
+    def _site_factor(self, scale: float) -> float:
+        """Factor of the sites at another noise scale."""
+        return 1.0
+
     def _latent(
         self, X: Any, offset: Any = None, posteriors: tuple[Gaussian, ...] | None = None
     ) -> tuple[FloatArray, FloatArray]:
@@ -220,20 +262,72 @@ def _public(model: Posteriors, values: FloatArray) -> Any:
 
 
 def reported(model: Posteriors) -> tuple[Gaussian, ...]:
-    """Posteriors as users see them: wider by what is not known of prior variances that were found."""
-    found: tuple[Gaussian, ...] | None = model.__dict__.get("_reported")
-    if found is None:
-        parts = zip(model._whole_posteriors(), model._priors, strict=True)
-        parameters, predictors = Parameters.of(model, model._width), getattr(model._loss, "predictors", 1)
-        groups = model._prior_and_groups(parameters, 1.0, predictors)[1]
-        found = tuple(widened(p, prior, groups) if isinstance(p, DenseGaussian) else p for p, prior in parts)
-        model.__dict__["_reported"] = found
-    return found
+    """Posteriors as users see them: of coefficients of the columns as they came, averaged over hyperparameters."""
+    model._known()  # not fitted: raised here
+    derived = model.__dict__.setdefault("_derived", {})
+    if "averaged" not in derived:
+        derived["averaged"] = averaged(model)
+    return tuple(posterior for _, posterior in derived["averaged"])
+
+
+def averaged(model: Posteriors) -> tuple[tuple[list[Setting], Any], ...]:
+    """Posterior of every linear predictor, and the hyperparameters that it is averaged over.
+
+    A mixture where their uncertainty matters; for several predictors together a Gaussian of the same moments.
+    """
+    groups, scale, (rows, information) = model._free, float(getattr(model._loss, "scale", 1.0)), model._noise_known()
+    levels = columns_of(model.n_features_in_, vars(model).get("categories_", {})).values()
+    change = Change(*model._columns, model._intercept, tuple(levels))
+    found = []
+    for known, prior, whole in zip(model._known(), model._priors, model._whole_posteriors(), strict=True):
+        settings = [Setting(1.0, prior, scale)]
+        if groups or rows is not None or information is not None:
+            posterior = working(known, prior)
+            settings = settings_around(posterior, groups, rows, scale, information)
+        if len(settings) == 1:
+            found.append((settings, in_raw_units(whole, change)))
+            continue
+        now, kept, parts = scale, [], []
+        for setting in settings:
+            factor = model._site_factor(setting.scale) / model._site_factor(now)
+            if posterior.scale(factor, factor, setting.prior):
+                now = setting.scale
+                kept.append(setting)
+                parts.append(in_raw_units(posterior.gaussian(), change))
+        weights = np.array([setting.weight for setting in kept])
+        mixture: Any = GaussianMixture(weights / np.sum(weights), tuple(parts), whole.log_mass)
+        if model._is_joint:
+            mixture = DenseGaussian(mixture.mean, mixture.root, mixture.log_mass)
+        found.append((kept, mixture))
+    return tuple(found)
+
+
+def working(known: Any, prior: FactorialGaussian) -> Any:
+    """Posterior of what is known whose prior can change."""
+    if isinstance(known, DenseKnowledge):
+        return DensePosterior(prior, known)
+    if isinstance(known, SparseKnowledge):
+        return SparsePosterior(prior, known)
+    return ProductPosterior(prior, known.sites)
+
+
+def in_raw_units(posterior: Any, change: Change) -> Any:
+    """Posterior of the coefficients that users see, from that of the ones that are kept."""
+    if change.is_identity:
+        return posterior
+    if not isinstance(posterior, DenseGaussian):
+        return AffineGaussian(posterior, change)
+    width = change.unit.size + int(change.intercept)
+    parts = range(0, posterior.dim, width)
+    mean = [change.coefficients(posterior.mean[i : i + width, None])[:, 0] for i in parts]
+    root = [change.coefficients(posterior.root[i : i + width]) for i in parts]
+    return DenseGaussian(np.concatenate(mean), np.concatenate(root), posterior.log_mass)
 
 
 def units_of(model: Posteriors) -> tuple[FloatArray, FloatArray]:
     """Give the unit of every linear predictor, and what its intercept is moved by, as columns."""
     each = np.array([model._units, *model._further_units])
+    each = np.broadcast_to(each, (len(model.posterior_), 2)) if len(each) == 1 else each
     return each[:, :1], each[:, 1:]
 
 

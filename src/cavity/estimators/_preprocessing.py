@@ -1,6 +1,6 @@
 """What is done to the columns of a table before its rows are encoded, and encoded rows themselves.
 
-Numbers are standardised; where they may be missing, the mean stands in for them and a column of its own says so.
+Where numbers may be missing, the mean stands in for them and a column of its own says so.
 A model keeps this as plain values (``preprocessing_``), so that files can hold it, and applies it to tables and
 DataFrames alike.
 """
@@ -29,8 +29,7 @@ class Preprocessing(NamedTuple):
     """What is done to the columns of a table, by their names."""
 
     numbers: tuple[str, ...]  # columns of numbers
-    means: FloatArray  # what is subtracted from them
-    scales: FloatArray  # what they are divided by then
+    means: FloatArray  # what stands in for missing ones
     filled: tuple[str, ...] = ()  # those where the mean stands in for missing ones, which a column of 0 and 1 marks
     hashed: tuple[str, ...] = ()  # columns of text whose words are counted in 2**hash_bits columns each
     hash_bits: int = 0
@@ -59,12 +58,11 @@ class Preprocessing(NamedTuple):
         return len(self.numbers) + len(self.filled)
 
     def apply(self, values: FloatArray) -> FloatArray:
-        """Standardise columns of numbers, and append which were missing."""
-        found = (values - self.means) / self.scales
+        """Fill columns of numbers, and append which were missing."""
         if not self.filled:
-            return np.asarray(found)
+            return values
         missing = np.isnan(values)
-        found[missing] = 0.0
+        found = np.where(missing, self.means, values)
         places = [self.numbers.index(name) for name in self.filled]
         return np.column_stack([found, missing[:, places]])
 
@@ -77,19 +75,18 @@ class Preprocessing(NamedTuple):
         """Undo `plain`; `ValueError` unless all parts fit together."""
         try:
             numbers, filled, hashed = (tuple(plain[name]) for name in ("numbers", "filled", "hashed"))
-            means, scales = (np.asarray(plain[name], dtype=np.float64) for name in ("means", "scales"))
+            means = np.asarray(plain["means"], dtype=np.float64)
             bits, unnamed = plain["hash_bits"], plain["unnamed"]
         except (KeyError, TypeError) as error:
             raise ValueError(f"the model is not consistent: its preprocessing lacks {error}") from error
-        fits = means.shape == scales.shape == (len(numbers),) and set(filled) <= set(numbers)
-        fits &= bool(np.all(np.isfinite(means)) and np.all((scales > 0.0) & (scales < np.inf)))
+        fits = means.shape == (len(numbers),) and set(filled) <= set(numbers) and bool(np.all(np.isfinite(means)))
         fits &= all(isinstance(name, str) for name in (*numbers, *hashed)) and 0 <= as_float(bits) <= 30
         fits &= 0 <= as_float(unnamed) < 2**31
         roles = [plain.get(name) for name in ("target", "weight", "offset")]
         fits &= all(name is None or isinstance(name, str) for name in roles)
         if not fits:
             raise ValueError("the model is not consistent: its preprocessing does not fit together")
-        return cls(numbers, means, scales, filled, hashed, int(bits), int(unnamed), *roles)
+        return cls(numbers, means, filled, hashed, int(bits), int(unnamed), *roles)
 
     def frame(self, X: Any, categories: Sequence[str]) -> Any:
         """Apply it to a DataFrame, which keeps columns of numbers and of categories."""

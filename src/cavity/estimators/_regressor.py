@@ -6,11 +6,12 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
 from sklearn.base import RegressorMixin
 
 from cavity import losses
 from cavity._checks import as_float, flag, number_between, one_of, shown
-from cavity.estimators._design import Data, Totals, checked_offset, rows_of_weight
+from cavity.estimators._design import Data, Totals, checked_offset, rows_of_weight, with_intercept
 from cavity.estimators._parameters import LARGEST_TARGET, moderate_number
 from cavity.estimators._progress import Verbose
 from cavity.estimators._reading import over_blocks, predicted_targets
@@ -18,8 +19,9 @@ from cavity.estimators._scores import score_of
 from cavity.estimators._sources import is_source
 from cavity.estimators._spread import LinearSpread
 from cavity.gaussians.factorial import LOG_2PI
+from cavity.gaussians.mixture import GaussianMixture
 from cavity.losses import Loss
-from cavity.noise import log_normalizer, predictive_quantile, predictive_std, with_scale
+from cavity.noise import log_normalizer, mixture_quantile, predictive_std, with_scale
 
 FloatArray = NDArray[np.float64]
 
@@ -87,7 +89,7 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
     log_evidence_ : float
         Estimate of the log evidence, the logarithm of the density of y in its original units. Use it to compare sets of
         columns, scales and priors.
-    n_features_in_, feature_names_in_, n_iter_, prior_variance_, plan_, trace_, status_
+    n_features_in_, feature_names_in_, n_iter_, prior_variance_, prior_units_, plan_, trace_, status_
         As in `EPClassifier`; the prior variance is in squared units of the normalised targets.
 
     Examples
@@ -99,7 +101,7 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
     (array([-2.  , -1.88]), 1.0)
     """
 
-    _typical_spread = 1.0
+    _first_spread = 1.0
     _is_single = True
 
     def __init__(
@@ -200,7 +202,7 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         summed = np.log(t) if self._kind == "positives" else t
         if known is not None and self._kind == "reals":
             summed = t - known
-        return Data(X, t[None], weights, known), Totals.of(X, weights, summed)
+        return Data(X, t[None], weights, known), Totals.of(X.shape[0], weights, summed)
 
     @over_blocks
     def predict(self, X: Any, return_std: bool = False, quantile: Any = None, offset: ArrayLike | None = None) -> Any:
@@ -225,22 +227,48 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         """
         X, levels = self._checked_for_prediction(X), None if quantile is None else _levels(quantile)
         if self._is_spread:
-            found = self._predicted_spread(X, offset, levels)
-            return found if return_std else found[0]
-        mean, variance = (part[0] for part in self._latent(X, offset))
-        loss, (unit, offset) = self._loss, self._units
+            both = self._predicted_spread(X, offset, levels)
+            return both if return_std else both[0]
+        unit, center = self._units
+        if levels is None and self._kind == "reals":
+            (mean,), (variance,) = self._latent(X, offset)
+            if not isinstance(self._loss, losses.Quantile):
+                variance = variance + self._noise_variance()
+            return (center + unit * mean, unit * np.sqrt(variance)) if return_std else center + unit * mean
+        weights, parts, means, variances = self._parts(X, offset)
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite where it is too large
+            each = means if self._kind == "reals" else np.exp(means + 0.5 * variances)
+            found = weights @ each
+            stds = np.array([predictive_std(*part) for part in zip(parts, means, variances, strict=True)])
+            spread = np.sqrt(weights @ (np.square(stds) + np.square(each - found)))
         if levels is not None:
-            columns = [predictive_quantile(loss, mean, variance, q) for q in np.atleast_1d(levels)]
-            center = offset + unit * (np.column_stack(columns) if np.ndim(levels) else columns[0])
-        elif loss.targets != "reals":
-            with np.errstate(over="ignore"):  # infinite where it is too large, as its standard deviation
-                center = np.exp(mean + 0.5 * variance)
-        else:
-            center = offset + unit * mean
-        if not return_std:
-            return center
-        bare = isinstance(loss, losses.Quantile)
-        return center, unit * (np.sqrt(variance) if bare else predictive_std(loss, mean, variance))
+            columns = [mixture_quantile(parts, weights, means, variances, float(q)) for q in np.atleast_1d(levels)]
+            found = np.column_stack(columns) if np.ndim(levels) else columns[0]
+        found = center + unit * found
+        return (found, unit * np.where(np.isnan(spread), np.inf, spread)) if return_std else found
+
+    def _noise_variance(self) -> float:
+        """Variance of the noise of real targets, averaged over hyperparameters."""
+        zero, loss, total = np.zeros(1), self._loss, 0.0
+        for setting in self._settings()[0]:
+            one = with_scale(loss, setting.scale) if "scale" in getattr(loss, "_fields", ()) else loss
+            total += setting.weight * float(predictive_std(one, zero, zero)[0]) ** 2
+        return total
+
+    def _parts(self, X: Any, offset: Any) -> tuple[FloatArray, list[Any], FloatArray, FloatArray]:
+        """Weights, losses, and means and variances of the predictor at rows, for all hyperparameters averaged over."""
+        posterior, settings = self.posterior_[0], self._settings()[0]
+        if not isinstance(posterior, GaussianMixture):
+            mean, variance = self._latent(X, offset)
+            return np.ones(1), [self._loss], mean, variance
+        rows = with_intercept(X.astype(np.float64, copy=False)) if self._intercept else X.astype(np.float64, copy=False)
+        means, variances = posterior.predictors(rows)
+        known = checked_offset(offset, X.shape[0])
+        means = means + (0.0 if known is None else known / self._units[0])
+        parts: list[Any] = [self._loss] * len(settings)
+        if "scale" in getattr(self._loss, "_fields", ()):
+            parts = [with_scale(self._loss, setting.scale) for setting in settings]
+        return posterior.weights, parts, means, variances
 
     def score(
         self,
@@ -297,7 +325,10 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         unit = self.__dict__.get("y_scale_", 1.0) if self._kind == "reals" else 1.0
         scale = 1.0 if self._finds_scale else moderate_number("scale", self.scale) / unit
         if loss == "quantile":
-            return losses.Quantile(number_between("quantile", self.quantile, 0.0, 1.0, "()"), scale)
+            level = number_between("quantile", self.quantile, 0.0, 1.0, "()")
+            # The search for the scale starts at that of normal noise, of targets without any predictor.
+            start = float(np.exp(-0.5 * ndtri(level) ** 2) / np.sqrt(2.0 * np.pi))
+            return losses.Quantile(level, start if self._finds_scale else scale)
         if loss == "huber":
             return losses.Huber(moderate_number("epsilon", self.epsilon), scale)
         return with_scale(made, scale)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from cavity._checks import number_between
+from cavity.ep.hyperparameters import variance_interval, variances_of
 from cavity.estimators._arviz import inference_data
 from cavity.estimators._categories import names_of
 from cavity.estimators._parameters import Parameters
-from cavity.estimators._posteriors import Posteriors, moments_of, reported, units_of
-from cavity.estimators._table import coefficient_columns, coefficient_table, combinations, in_one
+from cavity.estimators._posteriors import Posteriors, moments_of, reported, units_of, working
+from cavity.estimators._table import Marginals, coefficient_columns, coefficient_table, combinations, in_one
+from cavity.gaussians.mixture import GaussianMixture
 from cavity.losses import offers
 
 FloatArray = NDArray[np.float64]
@@ -27,10 +29,11 @@ class Reports(Posteriors):
         """Table of coefficients with means, standard deviations, intervals and the probability of being positive.
 
         For the logistic loss, counts and positive targets, the table also contains the exponentials of the mean and the
-        interval: the factor by which the odds, or the mean, change when a feature increases by one. If groups of
-        features have their own prior variances, these follow with standard errors, in squared units of the
-        coefficients. If there are several linear predictors, the first index names the class, or ``"mean"`` and
-        ``"log scale"``.
+        interval: the factor by which the odds, or the mean, change when a feature increases by one. Effects of the
+        levels of a text column are relative to their mean, which is part of the intercept. Prior variances that were
+        found follow with standard errors and intervals, in squared units of the coefficients, or of those of
+        standardised columns where these are. If there are several linear predictors, the first index names the class,
+        or ``"mean"`` and ``"log scale"``.
 
         Parameters
         ----------
@@ -66,15 +69,18 @@ class Reports(Posteriors):
         names, groups = _names(self), self._groups
         labels, weighted = combinations(weights, names, groups)
         rows = np.roll(np.array(weighted), -int(self._intercept), axis=-1)
-        means, units = moments_of(self)[0], units_of(self)[0]
+        units, offsets = units_of(self)
         if rows.ndim == 3:
-            found = np.einsum("rgc,gc->r", rows, means)
-            stds = np.sqrt(self._variance_between(units * rows))
-            return coefficient_table(*coefficient_columns(labels, found, stds, level, _is_log(self)))
-        stds = units * np.sqrt([posterior.predictor_variance(rows) for posterior in posteriors])
+            found = np.einsum("rgc,gc->r", rows, moments_of(self)[0])
+            marginals = Marginals.of(found, self._variance_between(units * rows), level)
+            return coefficient_table(*coefficient_columns(labels, marginals, level, _is_log(self)))
+        constants = np.sum(rows[:, self._width :], axis=1)
+        each = [
+            combined(posterior, rows, level).changed(float(unit), float(offset) * constants)
+            for posterior, unit, offset in zip(posteriors, units[:, 0], offsets[:, 0], strict=True)
+        ]
         places = labels if groups is None else [(group, label) for group in groups for label in labels]
-        found = (means @ rows.T).ravel()
-        columns = coefficient_columns(places, found, np.ravel(stds), level, _is_log(self))
+        columns = coefficient_columns(places, joined(each), level, _is_log(self))
         return coefficient_table(*columns, self._kind_of_groups)
 
     def _variance_between(self, rows: FloatArray) -> FloatArray:
@@ -114,6 +120,9 @@ class Reports(Posteriors):
     def plot_coefficients(self, ax: Any = None, top: int = 20, level: float = 0.95) -> Any:
         """Plot the coefficients that are largest relative to their standard deviation, with intervals.
 
+        Where columns are in units of their own (`prior_units_`), coefficients are plotted per unit, so that they can be
+        compared, and without the intercept.
+
         Needs matplotlib (the extra ``plot``).
 
         Parameters
@@ -130,16 +139,25 @@ class Reports(Posteriors):
         matplotlib Axes
             The axes of the plot.
         """
-        plt, (labels, mean, std) = _pyplot(), _named_coefficients(self)
-        order = np.argsort(-np.abs(mean) / std, kind="stable")[:top][::-1]
+        plt, (labels, found) = _pyplot(), _named_coefficients(self, level)
+        plain = bool(np.all(self._columns.unit == 1.0))
+        if not plain:
+            units = np.append([0.0] * self._intercept, self._columns.unit)
+            units = np.tile(units, len(labels) // units.size)
+            kept = np.flatnonzero(units)
+            labels, found = [labels[j] for j in kept], found.at(kept).changed(units[kept], np.zeros(kept.size))
+        order = np.argsort(-np.abs(found.mean) / found.std, kind="stable")[:top][::-1]
         names = [in_one(labels[j]) for j in order]
         if ax is None:
             _, ax = plt.subplots(figsize=(6.4, 1.0 + 0.26 * len(names)), layout="constrained")
         places = np.arange(len(names))
         ax.axvline(0.0, color="0.6", linewidth=0.8)
-        ax.errorbar(mean[order], places, xerr=ndtri(0.5 + 0.5 * level) * std[order], fmt="o", markersize=4, capsize=2)
+        shown = found.at(order)
+        ends = np.abs([shown.mean - shown.lower, shown.upper - shown.mean])
+        ax.errorbar(shown.mean, places, xerr=ends, fmt="o", markersize=4, capsize=2)
         ax.set_yticks(places, names)
-        ax.set_xlabel(f"coefficient, with its {100.0 * level:g}% interval")
+        what = "coefficient" if plain else "coefficient per unit of its column"
+        ax.set_xlabel(f"{what}, with its {100.0 * level:g}% interval")
         ax.margins(y=0.02)
         return ax
 
@@ -174,33 +192,64 @@ class Reports(Posteriors):
 def summary_columns(model: Reports, level: float = 0.95) -> tuple[list[Any], dict[str, FloatArray]]:
     """Labels and columns of `Reports.summary`."""
     level = number_between("level", level, 0.0, 1.0, "()")
-    return coefficient_columns(*_named_coefficients(model), level, _is_log(model), _components(model))
+    model._known()  # not fitted: raised here
+    components = _components(model, level)
+    return coefficient_columns(*_named_coefficients(model, level), level, _is_log(model), components)
 
 
-def _named_coefficients(model: Reports) -> tuple[list[Any], FloatArray, FloatArray]:
-    """Names, means and standard deviations of all coefficients, the intercept first."""
-    means, stds = (np.roll(a, int(model._intercept), axis=1) for a in moments_of(model))
-    names = _names(model)
+def _named_coefficients(model: Reports, level: float) -> tuple[list[Any], Marginals]:
+    """Names of all coefficients, the intercept first, with what is reported of them."""
+    names, posteriors = _names(model), model.posterior_
+    units, offsets = (part[:, 0] for part in units_of(model))
+    each = []
+    for posterior, unit, offset in zip(posteriors, units, offsets, strict=True):
+        constant = np.append(np.zeros(model._width), [offset] * model._intercept)
+        found = marginals_of(posterior, level).changed(float(unit), constant)
+        each.append(found.at(np.roll(np.arange(constant.size), int(model._intercept))))
     labels = names if model._groups is None else [(g, name) for g in model._groups for name in names]
-    return labels, means.ravel(), stds.ravel()
+    return labels, joined(each)
 
 
-def _components(model: Reports) -> list[tuple[str, float, float]]:
-    r"""Name, value and relative error of every prior variance that was found, where there are several.
+def marginals_of(posterior: Any, level: float) -> Marginals:
+    """Report every coefficient of a posterior."""
+    if isinstance(posterior, GaussianMixture):
+        means, variances = (np.array([getattr(part, a) for part in posterior.parts]) for a in ("mean", "variance"))
+        return Marginals.of(means, variances, level, posterior.weights)
+    return Marginals.of(posterior.mean, posterior.variance, level)
 
-    Its logarithm has the information :math:`\frac12 \sum_j (1 - s_j^2 / v)^2` over the group's coefficients.
+
+def combined(posterior: Any, rows: FloatArray, level: float) -> Marginals:
+    """Report linear combinations of the coefficients of a posterior."""
+    if isinstance(posterior, GaussianMixture):
+        return Marginals.of(*posterior.predictors(rows), level, posterior.weights)
+    return Marginals.of(rows @ posterior.mean, posterior.predictor_variance(rows), level)
+
+
+def joined(parts: Sequence[Marginals]) -> Marginals:
+    """Report what several posteriors have, one after the other."""
+    return Marginals(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+
+def _components(model: Reports, level: float) -> list[tuple[str, float, float, float, float]]:
+    """Name, value, standard error and interval of every prior variance that was found.
+
+    In squared units of the coefficients; of columns that are standardised, in squared units of the standardised ones.
     """
-    found = model.prior_variance_
-    if not isinstance(found, dict):
+    p = Parameters.of(model, model._width)
+    if not p.named or len(model._known()) > 1:
         return []
-    posterior, named = model._whole_posteriors()[0], Parameters.of(model, model._width).named
-    unit = model._units[0] ** 2
-    rows = []
-    for name, v in found.items():
-        known = 1.0 - posterior.variance[named[name]] / v
-        information = 0.5 * float(np.sum(np.square(known)))
-        rows.append((f"variance of {name}", unit * v, 1.0 / np.sqrt(information) if information > 0.0 else np.inf))
-    return rows
+    groups = model._free
+    posterior, (normal, _) = working(model._known()[0], model._priors[0]), model._noise_known()
+    unit, scale, found = model._units[0] ** 2, float(getattr(model._loss, "scale", 1.0)), []
+    names = [*p.named, *(["log scale"] * (len(groups) - len(p.named)))]
+    for g, name in enumerate(names):
+        v = float(variances_of(model._priors[0], groups)[g])
+        error, lower, upper = variance_interval(posterior, groups, g, normal, scale, level)
+        plain = g >= len(p.named) or bool(np.all(model._columns.unit[p.named[name]] == 1.0))
+        factor = 1.0 if g >= len(p.named) else unit
+        label = f"variance of {name}" if plain else f"variance of {name} (standardised)"
+        found.append((label, factor * v, factor * v * error, factor * lower, factor * upper))
+    return found
 
 
 def _names(model: Reports) -> list[str]:

@@ -10,27 +10,33 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 
-from cavity.ep.adaptation import Adaptive, revised_variances, with_variances
 from cavity.ep.blocks import Course, run
 from cavity.ep.dense import DenseWork
 from cavity.ep.driver import Run
+from cavity.ep.hyperparameters import Hyperparameters
 from cavity.ep.joint import JointWork
 from cavity.ep.knowledge import DiagonalKnowledge, Gaussian, Knowledge
 from cavity.ep.options import Options
+from cavity.ep.posteriors import ProductPosterior
 from cavity.ep.result import Refusal, Result
 from cavity.ep.roles import Work
-from cavity.ep.row_sites import RowSites
+from cavity.ep.row_sites import noise_slope
 from cavity.ep.sparse import SparseWork
 from cavity.estimators._checkpoints import Checkpoint
 from cavity.estimators._design import Data, squared, with_intercept
 from cavity.estimators._parameters import Parameters
+from cavity.estimators._plan import Plan
 from cavity.estimators._progress import loop_report
 from cavity.factors import LinearBatches
 from cavity.factors.arranged import Rows
+from cavity.factors.columns import Columns
 from cavity.gaussians import Analysis
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.losses import Loss
+from cavity.losses import Loss, offers
+from cavity.moments import tilts
+from cavity.noise import log_normalizer, with_scale
 from cavity.schemes import ExactProjection
 
 FloatArray = NDArray[np.float64]
@@ -48,6 +54,7 @@ class Taken(NamedTuple):
     refused: Counter[Refusal]
     updates: int
     posteriors: tuple[Gaussian, ...] | None = None
+    noise: Any = None  # what the rows say of the noise scale, `cavity.ep.row_sites.noise_slope`
 
 
 def work_for(rows: Rows, prior: FactorialGaussian, start: Any = None) -> DenseWork:
@@ -63,35 +70,66 @@ class Keeping(NamedTuple):
     checkpoint: Checkpoint | None = None
 
 
-def run_blocks(
-    loss: Loss,
-    rows: Any,
-    prior: FactorialGaussian,
-    p: Parameters,
-    adaptation: Adaptive,
-    analysis: Analysis | None,
-    keeping: Keeping | None = None,
-) -> list[Result]:
-    """Fit every linear predictor with all correlations: dense, or sparse where there is an analysis of the pattern."""
+class Task(NamedTuple):
+    """What is to be run on prepared rows; ``checkpoint`` is made from a digest of the data."""
+
+    loss: Loss
+    prior: FactorialGaussian
+    plan: Plan
+    parameters: Parameters
+    hyperparameters: Hyperparameters
+    columns: Columns
+    analysis: Analysis | None = None
+    random_state: Any = None
+    checkpoint: Callable[[str], Checkpoint] | None = None
+
+    @property
+    def seed(self) -> int:
+        """Seed of the visiting order of a product of Gaussians."""
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+
+def run_blocks(rows: Any, task: Task, keeping: Keeping | None = None) -> list[Result]:
+    """Fit every linear predictor with all correlations: dense, or sparse where there is an analysis of the pattern.
+
+    Where rows are fewer than twice the coefficients and the noise scale is free, the evidence can have two maxima, one
+    that takes everything for noise and one for signal: both are tried, and the one of larger evidence is kept.
+    """
     make_sites, checkpoint = keeping or Keeping()
+    loss, p, analysis, free = task.loss, task.parameters, task.analysis, task.hyperparameters
     options = Options(p.max_iter, p.tol, single_pass=p.max_iter == 1)
     # The analysis of rows that are not in memory has no rows of its own.
     matrix = None if analysis is None or analysis.rows is None else rows.matrix()
+    starts: list[Any] = [loss]
+    if free.groups and free.scale and rows.shape[0] < 2 * rows.shape[1] and checkpoint is None:
+        starts += [] if offers(loss).squared is not None else [with_scale(loss, 0.1 * starts[0].scale)]
     outcomes = []
     for k in range(len(rows.targets)):
-        work: Work = work_for(rows, prior) if analysis is None else SparseWork(rows, analysis, prior, matrix)
-        sites = None if make_sites is None else make_sites(loss)
         place = (k, len(rows.targets))
-        try:
-            with loop_report(p.verbose, p.max_iter, p.tol, rows.shape[0], place) as report:
-                course = course_of(k, report, checkpoint)
-                own = replace(adaptation)
-                outcome = run(loss, rows, work, options, predictor=k, adaptation=own, sites=sites, course=course)
-                outcomes.append(outcome if sites is None else replace(outcome, state={}))
-        finally:
-            if sites is not None:
-                sites.close()
+        tried = []
+        for start in starts:
+            work: Work = (
+                work_for(rows, task.prior) if analysis is None else SparseWork(rows, analysis, task.prior, matrix)
+            )
+            sites = None if make_sites is None else make_sites(loss)
+            try:
+                with loop_report(p.verbose, p.max_iter, p.tol, rows.shape[0], place) as report:
+                    course, own = course_of(k, report, checkpoint), replace(free)
+                    found = run(
+                        start, rows, work, options, predictor=k, hyperparameters=own, sites=sites, course=course
+                    )
+                    tried.append(found if sites is None else replace(found, state={}))
+            finally:
+                if sites is not None:
+                    sites.close()
+        outcomes.append(max(tried, key=lambda one: _density(one, rows, k)) if len(tried) > 1 else tried[0])
     return outcomes
+
+
+def _density(found: Result, rows: Any, predictor: int) -> float:
+    """Log evidence with the normalisers of the loss, by which losses of different scales compare."""
+    weights, targets = rows.weights[slice(None)], rows.targets[predictor][slice(None)]
+    return found.log_evidence - float(weights @ log_normalizer(found.loss, targets))
 
 
 def course_of(predictor: int, report: Callable[[Run], None], checkpoint: Checkpoint | None) -> Course:
@@ -118,39 +156,37 @@ def take_rows(
     rows: Rows,
     known: Sequence[Any],
     priors: Sequence[FactorialGaussian],
-    adaptation: Adaptive,
+    free: Hyperparameters,
 ) -> Taken:
     """Take rows of a stream into what is known: EP within the rows, whose sites are then added up and dropped."""
     options, outcomes = Options(max_iter=30, tol=0.02), []  # chunks of 100 to 1000 rows take 3 to 6 loops
     for k, (before, prior) in enumerate(zip(known, priors, strict=True)):
         work = work_for(rows, prior, before)
-        outcomes.append(run(loss, rows, work, options, predictor=k, adaptation=replace(adaptation)))
+        outcomes.append(run(loss, rows, work, options, predictor=k, hyperparameters=replace(free)))
     refused: Counter[Refusal] = Counter()
     for outcome in outcomes:
         for (_, why), count in outcome.trace.refusals.items():
             refused[why] += count
     found = (tuple(o.sites for o in outcomes), tuple(o.prior for o in outcomes), outcomes[0].loss)
-    return Taken(*found, refused, sum(o.trace.updates for o in outcomes))
+    return Taken(*found, refused, sum(o.trace.updates for o in outcomes), noise=outcomes[0].noise)
 
 
-def run_products(
-    loss: Loss, data: Data, prior: FactorialGaussian, p: Parameters, adaptation: Adaptive, seed: int
-) -> list[Result]:
+def run_products(data: Data, task: Task) -> list[Result]:
     """Fit every linear predictor as a product of Gaussians, by `cavity.fit`."""
     if data.offset is not None:
         raise ValueError("a diagonal covariance takes no offset: use fewer columns, or covariance='full' or 'sparse'")
-    X = with_intercept(data.X) if p.intercept else data.X
+    X = task.columns.standardised(data.X)
+    X = with_intercept(X) if task.parameters.intercept else X
     return [
-        _run_product(LinearBatches.unchecked(loss, X, t, BATCH_SIZE, data.weights), prior, p, adaptation, seed)
+        _run_product(LinearBatches.unchecked(task.loss, X, t, BATCH_SIZE, data.weights), task)
         for t in np.ascontiguousarray(data.targets)
     ]
 
 
-def _run_product(
-    factors: LinearBatches, prior: FactorialGaussian, p: Parameters, adaptation: Adaptive, seed: int
-) -> Result:
-    """Fit, and revise prior variance and noise scale, until variance and scale no longer change."""
+def _run_product(factors: LinearBatches, task: Task) -> Result:
+    """Fit, and move prior variances and noise scale, until these no longer change."""
     fitting = import_module("cavity.ep.fitting")  # compiled loops are imported when a product of Gaussians is fitted
+    p, prior, free = task.parameters, task.prior, replace(task.hyperparameters)
     # From a wide prior all coefficients overshoot together, each as if it were alone; from the mode they do not.
     sites, start = ("none", None) if p.max_iter == 1 else ("own", "mode")
     options = fitting.make_options(
@@ -159,31 +195,38 @@ def _run_product(
         tol=p.tol,
         sites=sites,
         order="shuffled",
-        random_state=seed,
+        random_state=task.seed,
         safeguards=True,
     )
     watch = fitting.Watch(verbose=p.verbose is True)
-    fits = 1 if not adaptation.groups and not adaptation.scale else 8
+    fits, noise = 30 if free else 1, np.zeros(2)
     for k in range(fits):
         result = fitting.run_checked(factors, prior, ExactProjection(), options, start, watch)
-        if k + 1 == fits:
+        known = DiagonalKnowledge(result.posterior / prior)
+        if k + 1 == fits or free.is_found:
             break
-        q, groups = result.posterior, adaptation.groups
-        found = revised_variances(prior, q.mean, q.variance, groups)
-        revised = with_variances(prior, groups, found) if groups else prior
-        loss = _revised_loss(factors, result.posterior, adaptation)
-        scales = [float(getattr(one, "scale", 1.0)) for one in (loss, factors.loss)]
-        variance_change = np.max(np.abs(np.log(revised.precision / prior.precision)))
-        if variance_change < 0.1 and abs(np.log(scales[0] / scales[1])) < 0.01:
-            break
-        prior = revised
-        factors = LinearBatches.unchecked(loss, factors.X, factors.targets, BATCH_SIZE, factors.weights)
-    return replace(result, sites=DiagonalKnowledge(result.posterior / prior), prior=prior, loss=factors.loss)
+        loss: Any = factors.loss
+        noise = _noise_of(factors, result.posterior) if free.scale else noise
+        posterior = ProductPosterior(prior, known.sites)
+        scale, _ = free.update(posterior, noise, float(getattr(loss, "scale", 1.0)), 0.0)
+        prior = posterior.prior
+        if free.scale:
+            loss = with_scale(loss, scale)
+            factors = LinearBatches.unchecked(loss, factors.X, factors.targets, BATCH_SIZE, factors.weights)
+    return replace(result, posterior=known.posterior(prior), sites=known, prior=prior, loss=factors.loss, noise=noise)
 
 
-def _revised_loss(factors: LinearBatches, posterior: FactorialGaussian, adaptation: Adaptive) -> Loss:
-    X, n = factors.X.astype(np.float64, copy=False), factors.targets.size
-    sites = RowSites.start(n)
-    sites.mean[:], sites.variance[:] = X @ posterior.mean, squared(X) @ posterior.variance
-    weights = np.ones(n) if factors.weights is None else factors.weights
-    return adaptation.loss(factors.loss, factors.targets, weights, sites)
+def _noise_of(factors: LinearBatches, posterior: FactorialGaussian) -> FloatArray:
+    """Ask rows about the noise scale, each under the posterior without the site that the row would have there."""
+    X = factors.X.astype(np.float64, copy=False)
+    weights = np.ones(factors.targets.size) if factors.weights is None else factors.weights
+    mean, variance, targets = X @ posterior.mean, squared(X) @ posterior.variance, factors.targets
+    with np.errstate(all="ignore"):
+        tilt = tilts(factors.loss, targets, mean, variance, weights)
+        precision = np.where(np.isfinite(tilt.ratio), (1.0 / tilt.ratio - 1.0) / variance, 0.0)
+        shift = mean * precision + tilt.shift / (tilt.ratio * np.sqrt(variance))
+        left = 1.0 - precision * variance
+        proper = (left > 0.1) & np.isfinite(shift)
+        wider = np.where(proper, variance / left, variance)
+        moved = np.where(proper, mean + wider * (precision * mean - shift), mean)
+    return noise_slope(factors.loss, targets, moved, wider, weights)

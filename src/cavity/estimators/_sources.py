@@ -13,21 +13,16 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
-from cavity.ep.adaptation import Adaptive
 from cavity.ep.result import Result
-from cavity.estimators._checkpoints import Checkpoint
 from cavity.estimators._design import Data
-from cavity.estimators._parameters import Parameters
-from cavity.estimators._plan import Plan, PlannedRows
-from cavity.estimators._runs import Keeping, run_blocks, run_products
+from cavity.estimators._plan import PlannedRows
+from cavity.estimators._runs import Keeping, Task, run_blocks, run_products
 from cavity.estimators._threads import threads_for
 from cavity.factors.arranged import Rows
+from cavity.factors.columns import Columns, ColumnSums
 from cavity.gaussians import Analysis, analyse
 from cavity.gaussians.dense import WIDEST_COVARIANCE
-from cavity.gaussians.factorial import FactorialGaussian
-from cavity.losses import Loss
 
 FloatArray = NDArray[np.float64]
 
@@ -51,7 +46,7 @@ class Summary:
     """What a first look at all rows of a source found."""
 
     weight: float  # sum of the weights
-    sizes: float  # sum of weights times squared lengths of the encoded rows, the constant column left out
+    sums: ColumnSums  # of the encoded columns that are not levels of categories
     features: int  # columns of the source, a column of categories counted once
     names: list[str] | None = None  # of numbers first, then of columns of categories; None where they have none
     categories: Mapping[str, list[Any]] = field(default_factory=dict)  # levels in the order of the coefficients
@@ -99,24 +94,6 @@ def signs_of(codes: Any, count: int) -> FloatArray:
     return np.where(codes == np.arange(count)[:, None], 1.0, -1.0)
 
 
-class Task(NamedTuple):
-    """What is to be run on prepared rows; ``checkpoint`` is made from a digest of the data."""
-
-    loss: Loss
-    prior: FactorialGaussian
-    plan: Plan
-    parameters: Parameters
-    adaptation: Adaptive
-    analysis: Analysis | None = None
-    random_state: Any = None
-    checkpoint: Callable[[str], Checkpoint] | None = None
-
-    @property
-    def seed(self) -> int:
-        """Seed of the visiting order of a product of Gaussians."""
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-
 class Prepared(PlannedRows, Protocol):
     """Rows with targets of a loss, ready to be run on."""
 
@@ -139,8 +116,8 @@ class Source(Protocol):
     def cavity_summary(self, targets: str) -> Summary:
         """Look at all rows once; ``targets`` is ``"classes"`` or ``"numbers"``."""
 
-    def cavity_prepare(self, coding: Coding, intercept: bool) -> Prepared:
-        """Prepare rows whose targets have this coding."""
+    def cavity_prepare(self, coding: Coding, intercept: bool, columns: Columns) -> Prepared:
+        """Prepare rows whose targets have this coding, with columns in these units."""
 
 
 def is_source(X: Any) -> bool:
@@ -169,12 +146,11 @@ class InMemory:
         return analyse(self.rows.matrix())
 
     def run(self, task: Task) -> list[Result]:
-        loss, p = task.loss, task.parameters
         with threads_for(self.shape):
             if task.plan.covariance == "diagonal":
-                return run_products(loss, self.data, task.prior, p, task.adaptation, task.seed)
+                return run_products(self.data, task)
             keeping = Keeping(None, None if task.checkpoint is None else task.checkpoint(self.rows.digest()))
-            return run_blocks(loss, self.rows, task.prior, p, task.adaptation, task.analysis, keeping)
+            return run_blocks(self.rows, task, keeping)
 
     def sum_over_targets(self, function: Callable[[FloatArray], FloatArray]) -> float:
         return self.data.sum_over_targets(function)

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.ep.adaptation import Group
+from cavity.ep.hyperparameters import Group
 from cavity.estimators._design import checked_offset
 from cavity.estimators._joint import mixing
 from cavity.estimators._parameters import Parameters
@@ -23,6 +23,8 @@ FloatArray = NDArray[np.float64]
 # Prior variance of the log standard deviation: of its intercept, around that of the targets, where a tenth or ten times
 # as much is not rare; and what the features together are expected to add to it.
 _LOG_SPREAD, _LOG_SLOPES = 4.0, 0.25
+# Rate of the exponential prior of the standard deviation of the log standard deviation: one in twenty is beyond ten.
+_LOG_RATE = 0.3
 
 
 class LinearSpread(NormalisedTargets):
@@ -87,18 +89,19 @@ class LinearSpread(NormalisedTargets):
         return self._make_loss() if own else Normal(), plan
 
     def _prior_and_groups(
-        self, p: Parameters, typical: float, predictors: int, units: tuple[float, float] = (1.0, 0.0)
+        self, p: Parameters, predictors: int, units: tuple[float, float] = (1.0, 0.0)
     ) -> tuple[FactorialGaussian, tuple[Group, ...]]:
         if predictors == 1 or not self._is_linear:
-            return super()._prior_and_groups(p, typical, predictors, units)
-        prior, groups = super()._prior_and_groups(p, typical, 1, units)
-        features, slopes = p.prior_mean.size, _LOG_SLOPES * typical / units[0] ** 2
+            return super()._prior_and_groups(p, predictors, units)
+        prior, groups = super()._prior_and_groups(p, 1, units)
+        features, size = p.prior_mean.size, float(np.sum(self._sizes())) or 1.0
+        slopes = _LOG_SLOPES / size
         center = np.append(np.zeros(features), [np.log(units[0])] * int(p.intercept))
         variances = np.append(np.full(features, slopes), [_LOG_SPREAD] * int(p.intercept))
         both = FactorialGaussian.from_moments(
             np.concatenate([prior.mean, center]), np.concatenate([prior.variance, variances])
         )
-        return both, (*groups, Group(prior.dim + np.arange(features), slopes))
+        return both, (*groups, Group(prior.dim + np.arange(features), size, _LOG_RATE))
 
     def _spread_predictors(self, X: Any, offset: Any) -> tuple[FloatArray, FloatArray]:
         """Mean and covariance of mean and log standard deviation at rows."""

@@ -10,19 +10,25 @@ from typing import Any, Self
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from cavity.ep.adaptation import ROWS_PER_COEFFICIENT, Adaptive, Group, revised_variances, variances_of, with_variances
+from cavity.ep.hyperparameters import Group, Hyperparameters, maximise_evidence, variances_of, with_variances
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Gaussian, Knowledge
 from cavity.ep.result import Ledger, Refusal, Trace
 from cavity.estimators._base import LinearEP
 from cavity.estimators._design import Data, FirstRows, Totals, forgetting, with_intercept
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan, of_each, plan_stream
+from cavity.estimators._posteriors import working
 from cavity.estimators._runs import Taken, take_rows
 from cavity.estimators._streams import GROWTH, ProductStreams, RowPath, opens, take_into
 from cavity.estimators._threads import threads_for
 from cavity.factors.arranged import Rows
+from cavity.factors.columns import Columns, ColumnSums
 from cavity.factors.rows import dense_rows
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
+
+# Rows per coefficient up to which the first rows of a stream are kept: fewer are often separable, or leave no noise,
+# and suggest variances that are far off; sites that were fitted under these would stay.
+ROWS_PER_COEFFICIENT = 10
 
 
 class StreamingEP(LinearEP):
@@ -43,7 +49,11 @@ class StreamingEP(LinearEP):
         if self._is_joint:
             data = data._replace(targets=self._joint_targets(data, first))
         again = self._first_rows_again(data)
-        X, targets, weights, offset = data = again or data
+        if again is not None:
+            self._measure(lambda: ColumnSums.of(again.X, again.weights))
+        data = again or data
+        data = data._replace(X=self._columns.standardised(data.X))
+        X, targets, weights, offset = data
         factorised, columns = self.plan_.covariance == "diagonal", X.shape[1] + int(p.intercept)
         with nullcontext() if factorised else threads_for((X.shape[0], columns)):
             if factorised:
@@ -52,23 +62,36 @@ class StreamingEP(LinearEP):
                 streams = self.__dict__.get("_streams") or ProductStreams(
                     self._loss, self._whole_posteriors(), self._priors
                 )
+                noise = self._noise_under(self._whole_posteriors()[0], data)
                 self._revise(_streams=streams)
                 self._note_refusals(*streams.take(with_intercept(X) if p.intercept else X, data))
+                self._note_noise(noise)
             elif again is None and X.shape[0] == 1 and weights is None and not self._is_joint and offset is None:
                 x = dense_rows(X, p.intercept)[0]
                 parts: Any = zip(targets[:, 0], self._knowledge, self._whole_posteriors(), strict=True)
+                self._note_noise(self._noise_under(self._whole_posteriors()[0], data))
                 known, posteriors, refusals = zip(*(take_into(self._loss, x, *part) for part in parts), strict=True)
                 refused = Counter(why for why in refusals if why is not None)
                 self._keep_taken(Taken(known, self._priors, self._loss, refused, len(known), posteriors))
             else:
-                rows = Rows.arrange(X, targets, weights, p.intercept, offset)
-                groups: tuple[Group, ...] = ()
+                rows, free, groups = (
+                    Rows.arrange(X, targets, weights, p.intercept, offset),
+                    Hyperparameters(),
+                    self._free,
+                )
                 if again:
                     self._begin(p, len(targets))
-                if again or totals.rows > 0.2 * self._totals.rows:  # a large share: found with the sites, as in fit
+                else:
+                    self._note_noise(self._noise_under(self._whole_posteriors()[0], data))
+                large = not self._sums_say_all and totals.rows > 0.2 * self._totals.rows
+                if again or large:  # hyperparameters are found with the sites, as in fit
                     groups, self._rows_at_revision = self._stream_prior(p)[1], self._totals.rows
-                adaptation = Adaptive(groups, again is not None and self._finds_scale, weight=self._totals.rows)
-                self._keep_taken(take_rows(self._loss, rows, self._knowledge, self._priors, adaptation))
+                    free = Hyperparameters(groups, again is not None and self._finds_scale, self._least_scale())
+                taken = take_rows(self._loss, rows, self._knowledge, self._priors, free)
+                self._keep_taken(taken)
+                self._free = groups
+                if again:
+                    self._set_noise(taken.noise)
             self._follow(p, data, again is not None)
             self._check_finite()
         if X.shape[0] == 1 and weights is None and self._first_rows is None and opens(self):
@@ -103,6 +126,7 @@ class StreamingEP(LinearEP):
         """Plan a call of a stream; begin with the prior, or forget a share of what is known."""
         first, columns = not self.__sklearn_is_fitted__(), p.prior_mean.size + int(p.intercept)
         if first:
+            self._measure(lambda: ColumnSums.of(data.X, data.weights))
             joint = self._joint(data.X.shape[0], columns, p.covariance, stream=True)
             loss, plan = joint or (self._make_loss(), plan_stream(columns, p.covariance))
             kind = DenseKnowledge if plan.covariance == "full" else DiagonalKnowledge
@@ -110,8 +134,9 @@ class StreamingEP(LinearEP):
             nothing = kind.nothing(columns * getattr(loss, "predictors", 1))
             self._revise(_knowledge=(nothing,) * count, _totals=totals, _loss=loss)
             self._revise(_intercept=p.intercept, plan_=of_each(plan, count), n_iter_=1, _rows_at_revision=0.0)
-            self._priors = (self._stream_prior(p)[0],) * count
-            self._first_rows = FirstRows() if plan.covariance == "full" else None
+            prior, self._free = self._stream_prior(p)
+            self._priors = (prior,) * count
+            self._first_rows = FirstRows() if plan.covariance == "full" and not self._sums_say_all else None
             return
         plan = plan_stream(columns, p.covariance, self.plan_)
         if p.intercept != self._intercept:
@@ -122,6 +147,8 @@ class StreamingEP(LinearEP):
         if forget:
             self._forget(1.0 - forget)
         self._totals = self._totals.plus(totals)
+        if self._sums is not None and plan.covariance == "full":
+            self._sums = self._sums.plus(ColumnSums.of(data.X, data.weights))
         self.__dict__.setdefault("_rows_at_revision", self._totals.rows)
 
     def _keep_taken(self, taken: Taken) -> None:
@@ -130,9 +157,26 @@ class StreamingEP(LinearEP):
             self._posteriors = taken.posteriors
         self._note_refusals(taken.refused, taken.updates)
 
+    @property
+    def _sums_say_all(self) -> bool:
+        """Whether what is known and sums over rows determine all hyperparameters, whatever rows came first."""
+        return False
+
+    def _note_noise(self, noise: Any) -> None:
+        """Add what rows say of the noise scale; a classifier has none."""
+
+    def _set_noise(self, noise: Any) -> None:
+        """Replace what rows say of the noise scale by what all of them say together."""
+
+    def _noise_under(self, posterior: Gaussian, data: Data) -> Any:
+        """Ask standardised rows about the noise scale, under the posterior before them."""
+        return None
+
     def _forget(self, keep: float) -> None:
         """Keep a share of what is known beyond the prior."""
         self._revise(_knowledge=tuple(k.times(keep) for k in self._known()), _totals=self._totals.times(keep))
+        if self._sums is not None:
+            self._sums = self._sums.times(keep)
         if "_rows_at_revision" in self.__dict__:
             self._rows_at_revision *= keep
         if self._first_rows is not None:
@@ -142,39 +186,39 @@ class StreamingEP(LinearEP):
         """Give the unit of the coefficients and the centre of the intercept's prior."""
         return 1.0, 0.0
 
-    def _typical_variance(self) -> float:
-        """Variance that is typical of the rows seen."""
-        return self._totals.typical_variance(self._typical_spread) * self._prior_units()[0] ** 2
-
     def _stream_prior(self, p: Parameters) -> tuple[FactorialGaussian, tuple[Group, ...]]:
-        """Prior with typical variances where none are given, and which of them are to be found."""
-        predictors = getattr(self._loss, "predictors", 1)
-        return self._prior_and_groups(p, self._typical_variance(), predictors, self._prior_units())
+        """Prior with variances to start from where none are given, and which of them are to be found."""
+        return self._prior_and_groups(p, getattr(self._loss, "predictors", 1), self._prior_units())
 
     def _follow(self, p: Parameters, data: Data, all_rows: bool) -> None:
-        """Let the prior follow what is known, whenever the rows seen have grown by a twentieth.
+        """Let units and prior follow what is known, whenever the rows seen have grown by a twentieth.
 
-        ``data`` are the rows that were taken in, and ``all_rows`` says whether these are all that were seen. At most
-        ten steps, until one changes no variance by more than 2 percent.
+        ``data`` are the rows that were taken in, and ``all_rows`` says whether these are all that were seen: their
+        prior was found with their sites.
         """
         if self._totals.rows < GROWTH * self._rows_at_revision:
             return
         self._rows_at_revision = self._totals.rows
+        if not all_rows and self.plan_.covariance == "full":
+            self._change_columns(p.columns(self._sums))
         prior, groups = self._stream_prior(p)
-        if self._prior_units() != (1.0, 0.0):
-            found = tuple(with_variances(prior, groups, variances_of(q, groups)) for q in self._priors)
-            self._revise(_knowledge=self._known(), _priors=found)
-        for _ in range(10 if groups else 0):
-            pairs = zip(self._priors, self._whole_posteriors(), strict=True)
-            found = tuple(
-                with_variances(prior, groups, revised_variances(q, r.mean, r.variance, groups)) for q, r in pairs
-            )
-            steps = [
-                variances_of(a, groups) / variances_of(b, groups) for a, b in zip(found, self._priors, strict=True)
-            ]
-            self._revise(_knowledge=self._known(), _priors=found)
-            if np.max(np.abs(np.log(steps))) < 0.02:
-                break
+        found = []
+        for known, before in zip(self._known(), self._priors, strict=True):
+            start = prior if self._sums_say_all else with_variances(prior, groups, variances_of(before, groups))
+            posterior = working(known, start)
+            if groups:
+                self._find_variances(posterior, groups)
+            found.append(posterior.prior)
+        self._revise(_knowledge=self._known(), _priors=tuple(found), _free=groups)
+
+    def _find_variances(self, posterior: Any, groups: tuple[Group, ...]) -> None:
+        """Move the prior variances to where the evidence has its maximum, with the sites as they are."""
+        maximise_evidence(posterior, groups)
+
+    def _change_columns(self, columns: Columns) -> None:
+        """Keep what is known for columns with other centres and units; priors keep their variances."""
+        before, self._columns = self._columns, columns
+        self._revise(_knowledge=tuple(of_columns(k, before, columns, self._intercept) for k in self._known()))
 
     def _note_refusals(self, refused: Counter[Refusal], updates: int) -> None:
         """Add to the trace of the stream, which has no loops, or begin one."""
@@ -215,7 +259,10 @@ class StreamingEP(LinearEP):
         result = copy.copy(self)
         for name in ("_rows_at_revision", "_first_rows"):
             result.__dict__.pop(name, None)
+        p, result._sums = Parameters.of(self, self._width), sums_of_both(self._sums, other._sums)
+        result._columns = p.columns(result._sums)
         result._absorb(self, other)
+        result._free = result._stream_prior(p)[1]
         try:
             result._whole_posteriors()
         except ImproperError as error:
@@ -224,10 +271,15 @@ class StreamingEP(LinearEP):
 
     def _absorb(self, one: Self, other: Self) -> None:
         """Become what two models know together."""
-        self._knowledge = tuple(a.plus(b) for a, b in zip(one._known(), other._known(), strict=True))
+        both = zip(one._in_columns_of(self), other._in_columns_of(self), strict=True)
+        self._knowledge = tuple(a.plus(b) for a, b in both)
         self._totals = one._totals.plus(other._totals)
         share = one._totals.rows / max(self._totals.rows, np.finfo(np.float64).tiny)
         self._priors = tuple(pooled_prior(a, b, share) for a, b in zip(one._priors, other._priors, strict=True))
+
+    def _in_columns_of(self, other: Self) -> list[Any]:
+        """Give what is known for columns with the centres and units that another model has."""
+        return [of_columns(known, self._columns, other._columns, self._intercept) for known in self._known()]
 
     def _check_mergeable(self, other: Self) -> None:
         if type(other) is not type(self):
@@ -267,6 +319,21 @@ def _without_sparse(plan: Plan, known: Any, prior: FactorialGaussian, posterior:
         return DenseKnowledge(upper + np.triu(upper, 1).T, known.shift, known.log_scale)
     marginal = FactorialGaussian.from_moments(posterior.mean, posterior.variance, posterior.log_mass)
     return DiagonalKnowledge(marginal / prior)
+
+
+def of_columns(known: Any, before: Columns, after: Columns, intercept: bool) -> Any:
+    """Say the same of coefficients for columns with other centres and units."""
+    if all(np.array_equal(a, b) for a, b in zip(before, after, strict=True)):
+        return known
+    change = after.matrix(before, intercept).T
+    if isinstance(known, DiagonalKnowledge):
+        return known.changed(np.diagonal(change), change[:-1, -1] if intercept else np.zeros(0))
+    count = known.shift.size // len(change)
+    return known.of_columns(change if count == 1 else np.kron(np.eye(count), change))
+
+
+def sums_of_both(a: ColumnSums | None, b: ColumnSums | None) -> ColumnSums | None:
+    return None if a is None or b is None else a.plus(b)
 
 
 def pooled_prior(a: FactorialGaussian, b: FactorialGaussian, share: float) -> FactorialGaussian:

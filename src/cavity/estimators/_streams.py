@@ -16,6 +16,7 @@ from cavity.ep.result import Refusal, Trace
 from cavity.estimators._design import Data, Totals
 from cavity.estimators._parameters import LARGEST_NUMBER, LARGEST_TARGET
 from cavity.estimators._runs import BATCH_SIZE
+from cavity.factors.columns import ColumnSums
 from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
@@ -155,8 +156,9 @@ class RowPath:
         if target is None or not size < LARGEST_NUMBER:
             return False
         self._row[0, : self._shape[1]] = X[0]
+        state["_columns"].standardise(self._row)
         summed = 0.0 if self._signs is not None else target
-        totals = state["_totals"].plus(Totals(1.0, size, summed, summed * summed))
+        totals = state["_totals"].plus(Totals(1.0, summed, summed * summed))
         if self._factorised:
             if not state["_streams"].take_row(self._row, np.array([target])):
                 return False
@@ -168,8 +170,9 @@ class RowPath:
             if refused is not None or not np.isfinite(posterior.mean.sum() + posterior.log_mass):
                 return False
             state.update(_knowledge=(known,), _posteriors=(posterior,), _totals=totals)
-        for name in ("_reported", "_marginals"):
-            state.pop(name, None)
+            if state["_sums"] is not None:
+                state["_sums"] = state["_sums"].plus(ColumnSums.of_row(X[0]))
+        state["_derived"] = {}
         trace = state["trace_"]
         state["trace_"] = Trace(trace.updates + 1, (), (), trace.refusals, trace.dampings)
         return True

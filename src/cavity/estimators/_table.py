@@ -5,43 +5,75 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from cavity._checks import as_float, shown
+from cavity.gaussians.mixture import mixture_quantile
 
 FloatArray = NDArray[np.float64]
 
 
+class Marginals(NamedTuple):
+    """Means, standard deviations, ends of intervals and probabilities to be positive, one number per coefficient."""
+
+    mean: FloatArray
+    std: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    positive: FloatArray
+
+    @classmethod
+    def of(cls, mean: FloatArray, variance: FloatArray, level: float, weights: FloatArray | None = None) -> Marginals:
+        """Marginals of normal variables, or with ``weights`` of mixtures, whose arrays have a row per part."""
+        std = np.sqrt(variance)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            positive = np.where(std > 0.0, ndtr(mean / std), np.where(mean > 0.0, 1.0, 0.0))
+        if weights is None:
+            reach = ndtri(0.5 + 0.5 * level) * std
+            return cls(mean, std, mean - reach, mean + reach, positive)
+        center = weights @ mean
+        spread = np.sqrt(weights @ (variance + np.square(mean - center)))
+        lower, upper = (mixture_quantile(weights, mean, std, 0.5 + 0.5 * sign * level) for sign in (-1.0, 1.0))
+        return cls(center, spread, lower, upper, weights @ positive)
+
+    def changed(self, unit: Any, offset: Any) -> Marginals:
+        """Multiply by positive units, and add offsets."""
+        mean, lower, upper = (unit * a + offset for a in (self.mean, self.lower, self.upper))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            moved = np.where(self.std > 0.0, ndtr(mean / (unit * self.std)), np.where(mean > 0.0, 1.0, 0.0))
+        return Marginals(mean, unit * self.std, lower, upper, np.where(offset == 0.0, self.positive, moved))
+
+    def at(self, order: Any) -> Marginals:
+        """Choose some coefficients."""
+        return Marginals(*(a[order] for a in self))
+
+
 def coefficient_columns(
     labels: list[Any],
-    mean: FloatArray,
-    std: FloatArray,
+    found: Marginals,
     level: float,
     is_log: bool,
-    components: Sequence[tuple[str, float, float]] = (),
+    components: Sequence[tuple[str, float, float, float, float]] = (),
 ) -> tuple[list[Any], dict[str, FloatArray]]:
     """Labels, and mean, standard deviation, interval and probability to be positive, one coefficient per row.
 
     ``is_log`` adds the exponential of mean and interval: of log odds an odds ratio, of a log mean a ratio of means.
-    Variance components, each a name, a value and its relative error, follow as further rows.
+    Variance components, each a name, a value, its standard error and an interval, follow as further rows.
     """
-    width = ndtri(0.5 + 0.5 * level) * std
     lower, upper = (f"{end} {100.0 * level:g}%" for end in ("lower", "upper"))
-    columns = {"mean": mean, "std": std, lower: mean - width, upper: mean + width}
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        columns["P(> 0)"] = np.where(std > 0.0, ndtr(mean / std), np.where(mean > 0.0, 1.0, 0.0))
-        if is_log:
-            ratios = {"exp(mean)": mean, f"exp({lower})": mean - width, f"exp({upper})": mean + width}
+    columns = {"mean": found.mean, "std": found.std, lower: found.lower, upper: found.upper, "P(> 0)": found.positive}
+    if is_log:
+        with np.errstate(over="ignore"):
+            ratios = {"exp(mean)": found.mean, f"exp({lower})": found.lower, f"exp({upper})": found.upper}
             columns |= {name: np.exp(value) for name, value in ratios.items()}
-        for name, value, error in components:
-            ends = value * np.exp(np.array([-1.0, 1.0]) * ndtri(0.5 + 0.5 * level) * error)
-            row = [value, value * error, *ends, 1.0] + [np.nan] * (len(columns) - 5)
-            columns = {key: np.append(old, new) for (key, old), new in zip(columns.items(), row, strict=True)}
-            labels = [*labels, ("", name) if labels and isinstance(labels[0], tuple) else name]
+    for name, *numbers in components:
+        row = [*numbers, 1.0] + [np.nan] * (len(columns) - 5)
+        columns = {key: np.append(old, new) for (key, old), new in zip(columns.items(), row, strict=True)}
+        labels = [*labels, ("", name) if labels and isinstance(labels[0], tuple) else name]
     return labels, columns
 
 

@@ -10,20 +10,30 @@ from numpy.typing import NDArray
 
 from cavity import losses
 from cavity._checks import shown
-from cavity.ep.adaptation import LEAST_NOISE
-from cavity.ep.knowledge import DenseKnowledge, Gaussian, Knowledge
+from cavity.ep.dense import DensePosterior
+from cavity.ep.hyperparameters import Group, Hyperparameters, NormalRows, maximise_evidence, maximise_normal_evidence
+from cavity.ep.knowledge import DenseKnowledge, Gaussian, Knowledge, SparseKnowledge
 from cavity.ep.result import Result
-from cavity.estimators._design import Data, Totals, coarse
+from cavity.ep.row_sites import noise_slope
+from cavity.estimators._design import Data, Totals, coarse, with_intercept
 from cavity.estimators._parameters import LARGEST_TARGET, Parameters
 from cavity.estimators._plan import Plan
+from cavity.estimators._posteriors import RATE
 from cavity.estimators._sources import Coding, Prepared, Summary
 from cavity.estimators._streaming import StreamingEP, pooled_prior
+from cavity.estimators._streams import GROWTH
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 from cavity.losses.joint import Normal
-from cavity.noise import log_normalizer, scale_of_sums, scale_sums, site_factor, sums_of_scale, with_scale
+from cavity.noise import log_normalizer, site_factor, with_scale
 
 FloatArray = NDArray[np.float64]
+
+# Smallest noise scale that is found, as a share of the targets' standard deviation: where columns can explain any
+# targets, no noise would be left, and with it no digit of a row's cavity.
+LEAST_NOISE = 1e-4
+# Bounds of a scale that is a share of the mean.
+_LEAST_SHARE, _LARGEST_SHARE = 1e-6, 1e3
 
 
 class NormalisedTargets(StreamingEP):
@@ -36,7 +46,8 @@ class NormalisedTargets(StreamingEP):
     y_scale_: float
     # Which targets the loss is for.
     _kind: Any
-    # Two sums over rows whose ratio says the noise scale of a stream, `cavity.noise.scale_sums`.
+    # What the rows of a stream say of the logarithm of its noise scale, as natural parameters of a Gaussian:
+    # information and shift.
     _scales: tuple[float, float] = (0.0, 0.0)
 
     @property
@@ -54,7 +65,54 @@ class NormalisedTargets(StreamingEP):
 
     def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], totals: Totals) -> None:
         super()._keep(plan, intercept, outcomes, totals)
-        self._scales = self._sums_of_scale(totals)
+        self._scales = self._scale_found(outcomes[0].noise)
+
+    def _scale_found(self, noise: Any) -> tuple[float, float]:
+        """Natural parameters of the log noise scale that was found from all rows."""
+        if not self._finds_scale or noise is None:
+            return 0.0, 0.0
+        normal = self._is_normal and isinstance(self._known()[0], DenseKnowledge | SparseKnowledge)
+        information = 2.0 * self._totals.rows if normal else max(float(noise[1]), 1e-3)
+        return information, information * float(np.log(_scale_of(self._loss)))
+
+    def _set_noise(self, noise: Any) -> None:
+        self._scales = self._scale_found(noise)
+
+    def _note_noise(self, noise: Any) -> None:
+        if noise is None or not self._finds_scale:
+            return
+        slope, information, here = noise
+        self._scales = self._scales[0] + information, self._scales[1] + information * here + slope
+
+    def _noise_under(self, posterior: Gaussian, data: Data) -> Any:
+        """Slope and information of the log scale, and where they were found: the likeliest scale after these rows."""
+        if not self._finds_scale or self._sums_say_all:
+            return None
+        X = with_intercept(data.X) if self._intercept else data.X
+        mean, variance = np.asarray(X @ posterior.mean), posterior.predictor_variance(X)
+        weights = np.ones(mean.size) if data.weights is None else data.weights
+        known = 0.0 if data.offset is None else data.offset
+        past, shift = self._scales
+        here = float(np.log(_scale_of(self._loss)))
+        for _ in range(20):
+            loss = with_scale(self._loss, float(np.exp(here)))
+            slope, information = noise_slope(loss, data.targets[0], mean + known, variance, weights)
+            total = slope + shift - past * here
+            step = total / max(past + information, 0.5 * abs(total), 1e-12)
+            if abs(step) < 0.1:
+                break
+            here += step
+        return slope, information, here
+
+    @property
+    def _rate(self) -> float:  # type: ignore[override]
+        """Logarithms of means have the rate of log odds, real targets a fifth of it."""
+        return 0.2 * RATE if self._kind == "reals" else RATE
+
+    def _least_scale(self) -> float:
+        if self._kind != "reals":
+            return _LEAST_SHARE
+        return LEAST_NOISE * (self._totals.spread or 1.0)
 
     def _forget(self, keep: float) -> None:
         super()._forget(keep)
@@ -72,12 +130,6 @@ class NormalisedTargets(StreamingEP):
             return Totals()
         return Totals(constants=rows.sum_over_targets(lambda targets: log_normalizer(loss, targets)))
 
-    def _sums_of_scale(self, totals: Totals) -> tuple[float, float]:
-        """Give the sums as if all rows had been seen with the noise scale of the loss."""
-        if not self._finds_scale:
-            return totals.rows * _scale_of(self._loss), totals.rows
-        return sums_of_scale(self._loss, totals.rows, totals.mean)
-
     def _prior_units(self) -> tuple[float, float]:
         """Spread and mean of the normalised targets, which begin as one and zero and change in a stream."""
         if not self.normalize_y or self._kind != "reals":
@@ -86,13 +138,52 @@ class NormalisedTargets(StreamingEP):
 
     def _follow(self, p: Parameters, data: Data, all_rows: bool) -> None:
         self._totals = self._totals.plus(self._constants(data, self._loss))
-        if self._finds_scale:
-            if all_rows:  # the noise scale was found with their sites
-                self._scales = self._sums_of_scale(self._totals)
-            scale = _scale_of(self._loss) if all_rows else self._followed_scale(data)
-            known, totals = self._rescaled(self._known()[0], self._priors[0], self._totals, scale)
-            self._revise(_knowledge=(known,), _totals=totals, _loss=with_scale(self._loss, scale))
+        # Where all rows were fitted together, the noise scale was found with their sites. Where sums say all, a search
+        # starts again from the spread of the targets: from noise found in few rows, that of more may not be reached.
+        if self._finds_scale and self._sums_say_all and self._totals.rows >= GROWTH * self._rows_at_revision:
+            self._set_scale(self._totals.spread or 1.0)
+        elif self._finds_scale and not self._sums_say_all and not all_rows and self._scales[0] > 0.0:
+            self._set_scale(float(np.exp(self._scales[1] / self._scales[0])))
         super()._follow(p, data, all_rows)
+
+    @property
+    def _sums_say_all(self) -> bool:
+        return self._is_normal and isinstance(self._known()[0], DenseKnowledge)
+
+    def _find_variances(self, posterior: Any, groups: tuple[Group, ...]) -> None:
+        """Find the noise scale as well where sums of squares say all of it: for the squared loss."""
+        if not (self._finds_scale and self._is_normal and isinstance(posterior, DensePosterior)):
+            maximise_evidence(posterior, groups)
+            return
+        totals, before = self._totals, _scale_of(self._loss)
+        rows = NormalRows(totals.rows, totals.squares, before, self._least_scale())
+        maximise_normal_evidence(posterior, Hyperparameters(groups, True), rows)
+        self._set_scale(rows.scale)
+
+    def _noise_known(self) -> tuple[NormalRows | None, float | None]:
+        if not self._finds_scale or self._is_joint:
+            return None, None
+        if self._is_normal:
+            totals = self._totals
+            return NormalRows(totals.rows, totals.squares, _scale_of(self._loss), self._least_scale()), None
+        # With less information the logarithm of the scale is not nearly normal: near zero, say.
+        return None, self._scales[0] if self._scales[0] >= 4.0 else None
+
+    def _site_factor(self, scale: float) -> float:
+        if scale == _scale_of(self._loss):
+            return 1.0
+        return site_factor(self._loss, scale, self._totals.mean)
+
+    @property
+    def _is_normal(self) -> bool:
+        return isinstance(self._loss, losses.Squared)
+
+    def _set_scale(self, scale: float) -> None:
+        """Let what is known follow another noise scale."""
+        most = np.inf if self._kind == "reals" else _LARGEST_SHARE
+        scale = min(max(scale, self._least_scale()), most)
+        known, totals = self._rescaled(self._known()[0], self._priors[0], self._totals, scale)
+        self._revise(_knowledge=(known,), _totals=totals, _loss=with_scale(self._loss, scale))
 
     def _rescaled(
         self, known: Knowledge, prior: FactorialGaussian, totals: Totals, scale: float
@@ -109,18 +200,6 @@ class NormalisedTargets(StreamingEP):
         more = moved.posterior(prior).log_mass - known.posterior(prior).log_mass
         return moved, totals.plus(Totals(constants=more))
 
-    def _followed_scale(self, data: Data) -> float:
-        """Noise scale after rows of a stream: from sums of squares where they say all, else from running sums."""
-        floor = LEAST_NOISE * (self._totals.spread or 1.0 if self._kind == "reals" else 1.0)
-        known, (t,), weights = self._known()[0], data.targets, data.weights
-        if isinstance(self._loss, losses.Squared) and isinstance(known, DenseKnowledge):
-            return max(_residual_scale(self._loss.scale, known, self._whole_posteriors()[0], self._totals), floor)
-        mean, variance = self._latent(data.X, posteriors=self._whole_posteriors())
-        whole = mean[0] if data.offset is None else mean[0] + data.offset
-        more = scale_sums(self._loss, t, whole, variance[0], weights)
-        self._scales = self._scales[0] + more[0], self._scales[1] + more[1]
-        return max(scale_of_sums(self._loss, self._scales), floor)
-
     def _adopt_targets(self, summary: Summary) -> tuple[Coding, Totals]:
         """Check the targets of a source by their moments, and set their offset and unit."""
         if summary.moments is None:
@@ -135,7 +214,6 @@ class NormalisedTargets(StreamingEP):
         center = (mean - self.y_offset_) / self.y_scale_
         totals = Totals(
             summary.weight,
-            summary.sizes,
             summary.weight * center,
             squares / self.y_scale_**2 + summary.weight * center**2,
         )
@@ -185,29 +263,30 @@ class NormalisedTargets(StreamingEP):
 
     def _absorb(self, one: Self, other: Self) -> None:
         """Bring the other to the units of the first, pool the scales, and add up."""
-        moved, totals, prior, scale = other._in_units_of(one)
+        moved, totals, prior, scale = other._in_units_of(one, other._in_columns_of(self)[0])
         rows, free = one._totals.rows + totals.rows, one._finds_scale
         share = one._totals.rows / max(rows, np.finfo(np.float64).tiny)
-        known, own = one._known()[0], one._totals
+        known, own = one._in_columns_of(self)[0], one._totals
         if free:
             pooled = float(np.sqrt(share * _scale_of(one._loss) ** 2 + (1.0 - share) * scale**2))
             known, own = one._rescaled(known, one._priors[0], own, pooled)
             self._loss = with_scale(one._loss, scale)
             moved, totals = self._rescaled(moved, prior, totals, pooled)
             self._loss = with_scale(one._loss, pooled)
-            self._scales = self._sums_of_scale(own.plus(totals))
+            information = one._scales[0] + other._scales[0]
+            self._scales = information, information * float(np.log(pooled))
         self._knowledge, self._totals = (known.plus(moved),), own.plus(totals)
         self._priors = (pooled_prior(one._priors[0], prior, share),)
 
-    def _in_units_of(self, one: Self) -> tuple[Knowledge, Totals, FactorialGaussian, float]:
-        """Give knowledge, sums, prior and scale of this model in the units in which another sees its targets."""
+    def _in_units_of(self, one: Self, known: Any) -> tuple[Knowledge, Totals, FactorialGaussian, float]:
+        """Give what is known, sums, prior and scale of this model in the units in which another sees its targets."""
         ratio, offset = self.y_scale_ / one.y_scale_, (self.y_offset_ - one.y_offset_) / one.y_scale_
         prior = self._priors[0]
         if ratio == 1.0 and offset == 0.0:
-            return self._known()[0], self._totals, prior, _scale_of(self._loss)
+            return known, self._totals, prior, _scale_of(self._loss)
         shift = np.zeros(prior.dim)
         shift[-1] = offset  # without an intercept there is no offset
-        moved = self._known()[0].moved(ratio, shift)
+        moved = known.moved(ratio, shift)
         mean = ratio * prior.mean + shift
         sums = self._totals
         totals = sums._replace(
@@ -220,16 +299,3 @@ class NormalisedTargets(StreamingEP):
 
 def _scale_of(loss: Loss) -> float:
     return float(getattr(loss, "scale", 1.0))
-
-
-def _residual_scale(scale: float, known: DenseKnowledge, posterior: Gaussian, totals: Totals) -> float:
-    r"""Noise scale of the squared loss from sums: residuals at the mean over rows not used up, MacKay's fixed point.
-
-    .. math:: \sigma^2 = \frac{\sum_i t_i^2 - 2 m^\top h + m^\top G m}{n - \mathrm{tr}(G\, C)},
-
-    with G and h for a scale of one, and posterior covariance C; their units cancel in the trace.
-    """
-    m, unit = posterior.mean, scale**2
-    squares = totals.squares - 2.0 * unit * float(m @ known.shift) + unit * float(m @ known.information @ m)
-    used = float(np.sum(known.information * posterior.covariance))
-    return float(np.sqrt(max(squares, 1e-12 * totals.squares) / max(totals.rows - used, 0.5)))

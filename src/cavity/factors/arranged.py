@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity._types import FloatArray, IndexArray
+from cavity.factors.columns import Columns
 from cavity.factors.rows import ENTRIES_AT_ONCE, dense_rows
 
 _Keys = NDArray[np.uint64]
@@ -42,6 +43,8 @@ class Rows:
         Whether a constant column follows those of ``X``.
     offset
         Known parts of the linear predictors, of shape ``(rows,)``; None for zeros.
+    columns
+        Centres and units that the columns of ``X`` are brought to when rows are asked for; None leaves them.
     """
 
     X: Any
@@ -50,6 +53,7 @@ class Rows:
     weights: FloatArray
     intercept: bool
     offset: FloatArray | None = None
+    columns: Columns | None = None
 
     @classmethod
     def arrange(
@@ -59,13 +63,14 @@ class Rows:
         weights: FloatArray | None,
         intercept: bool,
         offset: FloatArray | None = None,
+        columns: Columns | None = None,
     ) -> Rows:
         """Order checked rows by content and merge equal ones; rows of weight zero are left out."""
         w = np.ones(X.shape[0]) if weights is None else weights
         if offset is not None:  # rows that differ in it are different rows, as with targets
-            rows = cls.arrange(X, np.concatenate([targets, offset[None]]), weights, intercept)
+            rows = cls.arrange(X, np.concatenate([targets, offset[None]]), weights, intercept, columns=columns)
             return replace(rows, targets=rows.targets[:-1], offset=rows.targets[-1])
-        keys = _keys_of(X, _shares)
+        keys = _keys_of(X, _shares, columns=columns)
         order = np.argsort(keys, kind="stable")
         if np.any(keys[order[1:]] == keys[order[:-1]]):
             shares, keys = keys, _keys_of(X, _bits)
@@ -74,7 +79,7 @@ class Rows:
         starts = _starts_of_groups(X, targets, keys, order)
         merged = np.add.reduceat(w[order], starts) if order.size else np.empty(0)
         order = order[starts]
-        return cls(X, order, np.ascontiguousarray(targets[:, order]), merged, intercept)
+        return cls(X, order, np.ascontiguousarray(targets[:, order]), merged, intercept, None, columns)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -128,7 +133,10 @@ class Rows:
 
     def block(self, part: slice) -> FloatArray:
         """Rows of a part as a C-ordered array of double precision."""
-        return dense_rows(self.X, self.intercept, self.order[part])
+        block = dense_rows(self.X, self.intercept, self.order[part])
+        if self.columns is not None:
+            self.columns.standardise(block)
+        return block
 
     @property
     def csr_at_once(self) -> int:
@@ -138,6 +146,8 @@ class Rows:
     def csr(self, part: slice) -> Any:
         """Rows of a part as CSR."""
         chosen = sparse.csr_array(self.X[self.order[part]]).astype(np.float64)
+        if self.columns is not None:
+            chosen = self.columns.standardised(chosen)
         if not self.intercept:
             return chosen
         return sparse.hstack([chosen, np.ones((chosen.shape[0], 1))], format="csr")
@@ -169,20 +179,31 @@ def _mixed(keys: Any) -> _Keys:
     return k
 
 
-def _keys_of(X: Any, bits_of: Callable[[Any, float], _Keys], salt: int = 0) -> _Keys:
-    """Hash every row: a sum over its entries that are not zero, so that dense and CSR rows agree."""
-    entries = X.data if sparse.issparse(X) else X
+def _keys_of(X: Any, bits_of: Callable[[Any, float], _Keys], salt: int = 0, columns: Columns | None = None) -> _Keys:
+    """Hash every row: a sum over its entries, to which zeros add nothing, so that dense and CSR rows agree.
+
+    With ``columns`` entries count in their units, so that units and shifts of the columns do not matter.
+    """
+    entries, (n, d) = X.data if sparse.issparse(X) else X, X.shape
     largest = max(float(np.max(entries, initial=0.0)), -float(np.min(entries, initial=0.0))) or 1.0
-    columns = _mixed(np.arange(1 + salt, X.shape[1] + 1 + salt, dtype=np.uint64))
-    keys = np.zeros(X.shape[0], dtype=np.uint64)
+    center, unit = (np.zeros(d), np.full(d, largest)) if columns is None else columns
+    salts = _mixed(np.arange(1 + salt, d + 1 + salt, dtype=np.uint64))
+
+    def mixed(values: Any, place: Any) -> _Keys:
+        if columns is None:
+            bits = bits_of(values, largest)
+        else:  # to three digits: what rounding of units changes hardly ever matters
+            with np.errstate(over="ignore"):
+                bits = bits_of(((values - center[place]) / unit[place]).astype(np.float16), 1.0)
+        return np.where(bits == 0, bits, _mixed(bits + salts[place]))
+
     if sparse.issparse(X):
-        bits = bits_of(X.data, largest)
-        sums = np.concatenate([[np.uint64(0)], np.cumsum(np.where(bits == 0, bits, _mixed(bits + columns[X.indices])))])
-        return np.asarray(sums[X.indptr[1:]] - sums[X.indptr[:-1]])  # modulo 2^64, as the sums
-    length = max(1, ENTRIES_AT_ONCE // max(X.shape[1], 1))
-    for i in range(0, X.shape[0], length):
-        bits = bits_of(X[i : i + length], largest)
-        keys[i : i + length] = np.sum(np.where(bits == 0, bits, _mixed(bits + columns)), axis=1, dtype=np.uint64)
+        zeros = mixed(np.zeros(d), slice(None))  # what entries that are not stored add
+        sums = np.concatenate([[np.uint64(0)], np.cumsum(mixed(X.data, X.indices) - zeros[X.indices])])
+        return np.asarray(sums[X.indptr[1:]] - sums[X.indptr[:-1]] + np.sum(zeros))  # modulo 2^64, as the sums
+    keys, length = np.zeros(n, dtype=np.uint64), max(1, ENTRIES_AT_ONCE // max(d, 1))
+    for i in range(0, n, length):
+        keys[i : i + length] = np.sum(mixed(X[i : i + length], slice(None)), axis=1, dtype=np.uint64)
     return keys
 
 

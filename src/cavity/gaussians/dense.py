@@ -72,22 +72,15 @@ class DenseGaussian:
         """
         return np.asarray(self.mean + noise @ self.root.T)
 
-    def widened(self, directions: FloatArray, variances: FloatArray) -> DenseGaussian:
-        r"""Add :math:`\sum_k c_k u_k u_k^\top` to the covariance C, where :math:`u_k = C w_k`.
+    def covariance_with(self, weights: FloatArray) -> FloatArray:
+        """Covariances of all coordinates with a linear combination of them.
 
         Parameters
         ----------
-        directions
-            Vectors :math:`w_k` as columns, ``(dim, count)``.
-        variances
-            Numbers :math:`c_k`, not negative.
+        weights
+            The linear combination, of shape ``(dim,)``.
         """
-        # C + U U' = S (I + A A') S' with U = S A, and A A' = Q M Q' has few columns.
-        Q, triangle = np.linalg.qr((self.root.T @ directions) * np.sqrt(variances))
-        values, vectors = np.linalg.eigh(triangle @ triangle.T)
-        grown = np.sqrt(1.0 + np.maximum(values, 0.0)) - 1.0
-        along = Q @ vectors
-        return DenseGaussian(self.mean, self.root + (self.root @ along * grown) @ along.T, self.log_mass)
+        return np.asarray(self.root @ (self.root.T @ weights))
 
     def predictor_variance(self, rows: Any) -> FloatArray:
         """Variance of the linear predictor of every row.

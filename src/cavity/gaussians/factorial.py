@@ -165,6 +165,16 @@ class FactorialGaussian:
         """
         return np.asarray(self.mean + noise * self.std)
 
+    def covariance_with(self, weights: FloatArray) -> FloatArray:
+        """Covariances of all coordinates with a linear combination of them.
+
+        Parameters
+        ----------
+        weights
+            The linear combination, of shape ``(dim,)``.
+        """
+        return np.asarray(self.variance * weights)
+
     def predictor_variance(self, rows: Any) -> FloatArray:
         """Variance of the linear predictor of every row.
 

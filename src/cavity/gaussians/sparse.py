@@ -55,7 +55,7 @@ class SparsePrecision:
     rows: AnalysedRows | None = None
 
     @classmethod
-    def of(cls, matrix: sparse.csc_array, border: NDArray[Any]) -> SparsePrecision:
+    def of(cls, matrix: sparse.csc_array, border: NDArray[Any], pattern: Pattern | None = None) -> SparsePrecision:
         """Factorise a matrix.
 
         Parameters
@@ -64,8 +64,10 @@ class SparsePrecision:
             Its upper triangle, in CSC form.
         border
             Columns that meet many others, and are eliminated last, as a dense matrix.
+        pattern
+            Pattern of the entries, if one with these entries was made before.
         """
-        pattern = pattern_of(matrix, border)
+        pattern = pattern_of(matrix, border) if pattern is None else pattern
         layout = pattern.elimination.layout
         full = (matrix + sparse.triu(matrix, 1).T).tocsr()[pattern.order][:, pattern.order]
         inner = layout.order.size
@@ -297,6 +299,16 @@ class SparseGaussian:
             need = f"a covariance matrix is given for up to {WIDEST_COVARIANCE} columns, got {self.dim}"
             raise ValueError(f"{need}; use std, predictor_variance(rows) or draws(noise)")
         return self.factor.solve(np.eye(self.dim))
+
+    def covariance_with(self, weights: FloatArray) -> FloatArray:
+        """Covariances of all coordinates with a linear combination of them.
+
+        Parameters
+        ----------
+        weights
+            The linear combination, of shape ``(dim,)``.
+        """
+        return self.factor.solve(weights)
 
     def draws(self, noise: FloatArray) -> FloatArray:
         """Draw from the normalised density; arguments as in `SparsePrecision.draws`."""

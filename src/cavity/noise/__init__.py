@@ -12,7 +12,7 @@ standard deviations as a share of the mean. Of a loss of one's own the noise is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,14 +20,14 @@ from numpy.typing import ArrayLike
 
 from cavity._types import FloatArray
 from cavity.losses import Absolute, Gamma, Huber, Loss, NegativeBinomial, Poisson, Quantile, Squared
-from cavity.noise._base import Noise, Observed
+from cavity.noise._base import Noise
 from cavity.noise._rates import Counts, DispersedCounts, GammaAround
 from cavity.noise._reals import AsymmetricLaplace, Gaussian, GaussianWithTails
 from cavity.noise._spread import spread_log_density as spread_log_density
 from cavity.noise._spread import spread_quantile as spread_quantile
 from cavity.noise._spread import spread_std as spread_std
 
-__all__ = ["estimate_scale", "log_normalizer", "predictive_quantile", "predictive_std", "with_scale"]
+__all__ = ["log_normalizer", "mixture_quantile", "predictive_quantile", "predictive_std", "with_scale"]
 
 # The noise of a loss at a power beta of the likelihood.
 _NOISES: dict[type, Callable[[Any, float], Noise]] = {
@@ -39,85 +39,6 @@ _NOISES: dict[type, Callable[[Any, float], Noise]] = {
     NegativeBinomial: lambda loss, beta: DispersedCounts(loss.scale),
     Gamma: lambda loss, beta: GammaAround(loss.scale / np.sqrt(beta)),
 }
-
-
-def estimate_scale(
-    loss: Loss,
-    targets: ArrayLike,
-    means: ArrayLike,
-    variances: ArrayLike,
-    weights: ArrayLike | None = None,
-    *,
-    beta: float = 1.0,
-    floor: float = 1e-6,
-) -> float:
-    r"""Estimate the scale of the noise by maximum likelihood, the predictor being uncertain.
-
-    The scale solves :math:`\mathrm{mean}\; E[\beta u \rho'(u)] = 1`, where :math:`y - s u` is the predictor,
-    distributed as :math:`N(\text{mean}, \text{variance})`: the step of expectation maximisation that follows a fit.
-    Closed form for losses of real targets but for Huber; there, and for Gamma and NegativeBinomial, the root of the
-    slope of the expected log likelihood. `ValueError` if the loss has no scale, or is not known.
-
-    Parameters
-    ----------
-    loss
-        A loss with a scale, of which only the kind counts and not the scale.
-    targets, means, variances
-        Target, and posterior mean and variance of the predictor, one per row.
-    weights
-        Weights of the rows; all the same by default.
-    beta
-        The power of the likelihood.
-    floor
-        Smallest scale returned, for data without any noise; the default is meant for targets of variance near one.
-    """
-    noise = _noise_of(loss, beta)
-    found = noise.likeliest_scale(_rows(targets, means, variances, weights))
-    return max(float(floor), _scale_of(loss) * found / noise.scale)
-
-
-def scale_terms(
-    loss: Loss,
-    targets: ArrayLike,
-    means: ArrayLike,
-    variances: ArrayLike,
-    weights: ArrayLike | None = None,
-    *,
-    beta: float = 1.0,
-) -> FloatArray:
-    """Give what rows add to the sums from which `scale_of_terms` finds the scale that `estimate_scale` finds at once.
-
-    For rows that are in several places. Where the equation for the scale has no closed form, it is summed up at scales
-    near that of the loss: there the root is exact, and farther away it is found in a few rounds.
-    """
-    return _noise_of(loss, beta).terms(_rows(targets, means, variances, weights))
-
-
-def scale_of_terms(loss: Loss, terms: FloatArray, *, beta: float = 1.0) -> float:
-    """Find the likeliest scale from the sums over all rows."""
-    noise = _noise_of(loss, beta)
-    return _scale_of(loss) * noise.scale_of_terms(terms) / noise.scale
-
-
-def scale_sums(
-    loss: Loss, targets: ArrayLike, means: ArrayLike, variances: ArrayLike, weights: ArrayLike | None = None
-) -> tuple[float, float]:
-    """Give what rows add to the two sums from which `scale_of_sums` finds a scale, arguments as of `estimate_scale`.
-
-    For rows that come in small numbers, each of which says little of the scale.
-    """
-    return _noise_of(loss, 1.0).sums(_rows(targets, means, variances, weights))
-
-
-def sums_of_scale(loss: Loss, rows: float, center: float) -> tuple[float, float]:
-    """Give the sums of so many rows, of this average target, from which the scale of the loss was found."""
-    return _noise_of(loss, 1.0).sums_of_scale(rows, center)
-
-
-def scale_of_sums(loss: Loss, sums: tuple[float, float]) -> float:
-    """Find the scale from the two sums over all rows."""
-    noise, tiny = _noise_of(loss, 1.0), float(np.finfo(np.float64).tiny)
-    return noise.scale_of(sums[0] / max(sums[1], tiny)) * _scale_of(loss) / noise.scale
 
 
 def site_factor(loss: Loss, scale: float, center: float) -> float:
@@ -185,6 +106,34 @@ def predictive_quantile(
     return _noise_of(loss, beta).quantile(m, v, p)
 
 
+def mixture_quantile(
+    losses: Sequence[Loss], weights: FloatArray, means: FloatArray, variances: FloatArray, q: float
+) -> FloatArray:
+    """Give the quantile of new targets under a mixture, to eight digits of the distance between those of its parts.
+
+    Parameters
+    ----------
+    losses, weights
+        Loss that stands for the noise, and weight, of every part.
+    means, variances
+        Posterior means and variances of the predictor, ``(parts, rows)``.
+    q
+        Probability of a target below the quantile.
+    """
+    each = np.array([predictive_quantile(*part, q) for part in zip(losses, means, variances, strict=True)])
+    low, high = np.min(each, axis=0), np.max(each, axis=0)
+    noises = [_noise_of(loss, 1.0) for loss in losses]
+    whole = losses[0].targets == "counts"
+    for _ in range(26):
+        middle = np.floor(0.5 * (low + high)) if whole else 0.5 * (low + high)
+        parts = zip(noises, means, variances, strict=True)
+        below = weights @ np.array([noise.cdf(mean, variance, middle) for noise, mean, variance in parts]) < q
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+        if whole and np.all(high - low <= 1.0):
+            return np.asarray(high)
+    return np.asarray(high if whole else 0.5 * (low + high))
+
+
 def log_normalizer(loss: Loss, targets: ArrayLike, *, beta: float = 1.0) -> FloatArray:
     r"""Logarithm of what a row's factor must be divided by to be a density of its target.
 
@@ -214,12 +163,6 @@ def _noise_of(loss: Loss, beta: float) -> Noise:
         "targets; give the scale in the loss and predict means only, or take one of Squared, Absolute, Huber, "
         "Quantile, Poisson, NegativeBinomial and Gamma"
     )
-
-
-def _rows(targets: ArrayLike, means: ArrayLike, variances: ArrayLike, weights: ArrayLike | None) -> Observed:
-    y, m, v = np.broadcast_arrays(*(np.asarray(part, dtype=np.float64) for part in (targets, means, variances)))
-    w = np.ones(y.shape) if weights is None else np.asarray(weights, dtype=np.float64)
-    return Observed(y, m, np.sqrt(v), w)
 
 
 def _scale_of(loss: Loss) -> float:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
-import scipy  # loads its optimize when it is first used
 from scipy.special import betainc, betaln, digamma, gammainc, gammaincc, gammaln, ndtr, ndtri, polygamma
 
 from cavity._types import FloatArray
-from cavity.noise._base import LARGEST_LOG, Noise, Observed, ScaleByRoot, invert, tilted
+from cavity.noise._base import LARGEST_LOG, Noise, invert, tilted
 from cavity.quadrature import hermite
 
 # Bounds of the dispersion that is looked for, as a standard deviation: below the first a count of a million is one of
@@ -52,45 +50,10 @@ class _OfRates(Noise):
 
 
 @dataclass(frozen=True, slots=True)
-class DispersedCounts(ScaleByRoot, _OfRates):
+class DispersedCounts(_OfRates):
     r"""Noise of the negative binomial loss: counts of Poisson whose rate is gamma of shape :math:`r = s^{-2}`."""
 
     scale: float
-
-    def surplus(self, rows: Observed, scale: float) -> FloatArray:
-        r"""Slope of the expected log likelihood in :math:`r`, times :math:`r^2`.
-
-        .. math:: E[\log(1 + t) - t] + \psi(y + r) - \psi(r) - \log(1 + y/r), \qquad t = \frac{y - e^z}{r + e^z}
-
-        Nothing of that cancels at large r. Without a root there is no dispersion, or no end of it.
-        """
-        r, (means, nodes), y = scale**-2.0, rows.means, rows.y[:, None]
-        t = (y - means) / (r + means)
-        log = np.where(t > -0.5, np.log1p(np.maximum(t, -0.5)), np.log((y + r) / (r + means)))
-        return np.asarray(r * r * ((log - t) @ nodes + _digamma_excess(rows.y, r)))
-
-    def bounds(self, rows: Observed) -> tuple[float, float]:
-        return _LEAST_SCALE, _LARGEST_SCALE
-
-    def scale_of_terms(self, terms: FloatArray) -> float:
-        return float(np.clip(ScaleByRoot.scale_of_terms(self, terms), _LEAST_SCALE, _LARGEST_SCALE))
-
-    def sums(self, rows: Observed) -> tuple[float, float]:
-        r"""Sum up :math:`((y - \mu)^2 - \mu) / (1 + \alpha\mu)^2` and :math:`\mu^2 / (1 + \alpha\mu)^2`.
-
-        Their ratio is the dispersion, of which the likelihood of a single row would say nothing.
-        """
-        means, nodes = rows.means
-        damped = (1.0 + means * self.scale**2) ** -2
-        excess = ((rows.y[:, None] - means) ** 2 - means) * damped
-        return rows.sum(excess @ nodes), rows.sum((means * means * damped) @ nodes)
-
-    def sums_of_scale(self, rows: float, center: float) -> tuple[float, float]:
-        weight = rows * (center / (1.0 + center * self.scale**2)) ** 2
-        return weight * self.scale**2, weight
-
-    def scale_of(self, ratio: float) -> float:
-        return float(np.sqrt(max(ratio, 0.0)))
 
     def site_factor(self, scale: float, center: float) -> float:
         r"""Ratio of the expected curvature :math:`\mu / (1 + \alpha\mu)`, at the average target."""
@@ -103,6 +66,9 @@ class DispersedCounts(ScaleByRoot, _OfRates):
     def std(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         with np.errstate(over="ignore"):
             return np.asarray(np.hypot(np.exp(0.5 * mean + 0.25 * variance), _OfRates.std(self, mean, variance)))
+
+    def cdf(self, mean: FloatArray, variance: FloatArray, y: FloatArray) -> FloatArray:
+        return self.below(np.floor(y), mean, np.sqrt(variance))
 
     def quantile_of(self, mean: FloatArray, std: FloatArray, p: FloatArray) -> FloatArray:
         """Double a bound until it is large enough, and bisect as far as doubles distinguish whole numbers."""
@@ -158,9 +124,6 @@ class Counts(DispersedCounts):
     def shape(self) -> float:
         return np.inf
 
-    def likeliest_scale(self, rows: Observed) -> float:
-        raise ValueError("the noise of counts has no scale: their mean decides on their variance; take it as it is")
-
     def log_normalizer(self, targets: FloatArray) -> FloatArray:
         return np.asarray(gammaln(targets + 1.0))
 
@@ -179,37 +142,13 @@ class GammaAround(_OfRates):
 
     scale: float
 
-    @property
-    def ratio(self) -> float:
-        return _log_less_digamma(self.shape)
-
-    def sums(self, rows: Observed) -> tuple[float, float]:
-        r"""Mean of :math:`e^t - 1 - t` of the logarithm t of target over mean, :math:`e^{-z}` being a gamma variable.
-
-        Such is the posterior of a mean under this loss, where the prior is wide. A Gaussian of the same mean and
-        variance reaches much further down, and if it is wide, its mean of :math:`e^{-z}` would call for ever larger
-        scales.
-        """
-        more = _mean_less_log(rows.std**2)
-        with np.errstate(over="ignore"):
-            t = np.log(rows.y) - rows.mean + more
-            return rows.sum(np.maximum(np.expm1(t) - t + more, 0.0)), rows.total
-
-    def scale_of(self, ratio: float) -> float:
-        r"""Solve :math:`\log\kappa - \psi(\kappa) = d` for the ratio d, between :math:`1/2\kappa` and twice that."""
-        if not ratio > 0.5 * _LEAST_SCALE**2:
-            return _LEAST_SCALE
-        if not ratio < 1e100:
-            return float(np.sqrt(ratio))
-        low, high = 0.5 * np.log(ratio) - 1e-6, 0.5 * np.log(2.0 * ratio) + 1e-6  # beyond rounding
-        found = scipy.optimize.brentq(
-            lambda a: _log_less_digamma(float(np.exp(-2.0 * a))) / ratio - 1.0, low, high, xtol=1e-12
-        )
-        return float(np.exp(found))
-
     def log_normalizer(self, targets: FloatArray) -> FloatArray:
         k = self.shape
         return np.asarray(gammaln(k) - k * np.log(k) - (k - 1.0) * np.log(targets))
+
+    def cdf(self, mean: FloatArray, variance: FloatArray, y: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore"):
+            return self.below(np.maximum(np.log(y), -LARGEST_LOG) - mean, np.sqrt(variance))[0]
 
     def quantile_of(self, mean: FloatArray, std: FloatArray, p: FloatArray) -> FloatArray:
         """Invert the distribution of the logarithm, of which mean and variance are known."""
@@ -238,32 +177,9 @@ class GammaAround(_OfRates):
         return value, density
 
 
-def _mean_less_log(variance: FloatArray) -> FloatArray:
-    """Logarithm of the mean of a gamma variable less the mean of its logarithm, given the variance of the logarithm."""
-    small = 1e-6  # below, half the variance to seven digits
-    each, found = _log_moments()
-    inside = np.exp(np.interp(np.log(np.maximum(variance, small)), each, found))
-    return np.where(variance < small, 0.5 * variance, inside)
-
-
-@cache
-def _log_moments() -> tuple[FloatArray, FloatArray]:
-    """Logarithms of variance and of what `_mean_less_log` gives, over shapes: six digits in between."""
-    shapes = np.geomspace(2e6, 1e-8, 16_384)
-    return np.log(polygamma(1, shapes)), np.log([_log_less_digamma(float(k)) for k in shapes])
-
-
 def _log_less_digamma(k: float) -> float:
     r""":math:`\log k - \psi(k)`, by its series where both are nearly the same."""
     return float(0.5 / k + (1.0 - 0.1 / k**2) / (12.0 * k**2)) if k > 1e3 else float(np.log(k) - digamma(k))
-
-
-def _digamma_excess(y: FloatArray, r: float) -> FloatArray:
-    r""":math:`\psi(y + r) - \psi(r) - \log(1 + y/r)`, by its series where r is large."""
-    if r > 1e3:
-        a, b = 1.0 / r, 1.0 / (y + r)
-        return np.asarray(0.5 * y * a * b + (a * a - b * b) / 12.0)
-    return np.asarray(digamma(y + r) - digamma(r) - np.log1p(y / r))
 
 
 def _less_exponential(x: FloatArray, std: FloatArray, rate: float) -> tuple[FloatArray, FloatArray]:

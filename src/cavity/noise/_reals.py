@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import erf, ndtr, ndtri, owens_t
 
 from cavity._types import FloatArray
-from cavity.noise._base import Noise, Observed, ScaleByRoot, invert, tilted
+from cavity.noise._base import Noise, invert, tilted
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +17,6 @@ class Gaussian(Noise):
     """Noise of the squared loss."""
 
     scale: float
-
-    @property
-    def ratio(self) -> float:
-        return self.scale**2
-
-    def scale_of(self, ratio: float) -> float:
-        return float(np.sqrt(ratio))
-
-    def sums(self, rows: Observed) -> tuple[float, float]:
-        return rows.sum((rows.y - rows.mean) ** 2 + rows.std**2), rows.total
 
     def log_normalizer(self, targets: FloatArray) -> FloatArray:
         return np.full(targets.shape, np.log(self.scale * np.sqrt(2.0 * np.pi)))
@@ -36,6 +26,9 @@ class Gaussian(Noise):
 
     def quantile(self, mean: FloatArray, variance: FloatArray, q: FloatArray) -> FloatArray:
         return np.asarray(mean + self.std(mean, variance) * ndtri(q))
+
+    def cdf(self, mean: FloatArray, variance: FloatArray, y: FloatArray) -> FloatArray:
+        return np.asarray(ndtr((y - mean) / self.std(mean, variance)))
 
 
 class _Added(Noise):
@@ -60,6 +53,9 @@ class _Added(Noise):
         std = np.maximum(np.sqrt(variance), 1e-8 * self.scale)
         return mean + invert(lambda r: self.below(r, std), self.alone()[1], self.std(mean, variance), q)
 
+    def cdf(self, mean: FloatArray, variance: FloatArray, y: FloatArray) -> FloatArray:
+        return self.below(y - mean, np.maximum(np.sqrt(variance), 1e-8 * self.scale))[0]
+
 
 @dataclass(frozen=True, slots=True)
 class AsymmetricLaplace(_Added):
@@ -75,11 +71,6 @@ class AsymmetricLaplace(_Added):
         q, reach = self.share, self.scale / (self.share * (1.0 - self.share))
         return reach, reach * (1.0 - 2.0 * q), reach * float(np.sqrt(1.0 - 2.0 * q + 2.0 * q * q))
 
-    def sums(self, rows: Observed) -> tuple[float, float]:
-        r = rows.y - rows.mean
-        pinball = self.share * _mean_above(r, rows.std) + (1.0 - self.share) * _mean_above(-r, rows.std)
-        return rows.sum(pinball), rows.total
-
     def below(self, r: FloatArray, std: FloatArray) -> tuple[FloatArray, FloatArray]:
         x, c, q = r / std, std / self.scale, self.share
         left, right = tilted(-x, (1.0 - q) * c), tilted(x, q * c)
@@ -87,7 +78,7 @@ class AsymmetricLaplace(_Added):
 
 
 @dataclass(frozen=True, slots=True)
-class GaussianWithTails(ScaleByRoot, _Added):
+class GaussianWithTails(_Added):
     r"""Noise of the Huber loss: Gaussian up to k scales, exponential beyond.
 
     .. math:: C = \sqrt{2\pi}\,\mathrm{erf}\tfrac{k}{\sqrt 2} + \tfrac{2}{k} e^{-k^2/2}, \qquad
@@ -110,18 +101,6 @@ class GaussianWithTails(ScaleByRoot, _Added):
         total = float(erf(k / np.sqrt(2.0))) + 2.0 * tail
         return 1.0 / total, float(tail / total)
 
-    def sums(self, rows: Observed) -> tuple[float, float]:
-        return rows.total * self.likeliest_scale(rows), rows.total
-
-    def surplus(self, rows: Observed, scale: float) -> FloatArray:
-        return 1.0 - _mean_curbed((rows.y - rows.mean) / scale, rows.std / scale, self.threshold)
-
-    def bounds(self, rows: Observed) -> tuple[float, float]:
-        r"""Bounds by :math:`c |r| - c^2 / 4 \le |r| \min(|r|, c) \le r^2`, and what exceeds rounding."""
-        k, r = self.threshold, rows.y - rows.mean
-        size = rows.average(_mean_above(r, rows.std) + _mean_above(-r, rows.std))
-        return 0.999 * k * size / (1.0 + 0.25 * k * k), 1.001 * float(np.sqrt(rows.average(r**2 + rows.std**2)))
-
     def below(self, r: FloatArray, std: FloatArray) -> tuple[FloatArray, FloatArray]:
         rate, edge, (middle, tail) = self.threshold / self.scale, self.threshold * self.scale, self._shares
         beyond, before = (r - edge) / std, (r + edge) / std
@@ -139,28 +118,6 @@ class GaussianWithTails(ScaleByRoot, _Added):
         near = owens_t(k, (w - rho * k) / (k * rest)) + owens_t(k, (w + rho * k) / (k * rest))
         value = 0.5 * erf(k / np.sqrt(2.0)) + 0.5 * np.sign(w) - near - owens_t(w, up / w) - owens_t(w, down / w)
         return value, _density(w) / whole * (ndtr(up) - ndtr(-down))
-
-
-def _mean_above(mean: FloatArray, std: FloatArray) -> FloatArray:
-    """Mean of max(r, 0) under N(mean, std^2)."""
-    t = _standardised(mean, std)
-    return np.asarray(mean * ndtr(t) + std * _density(t))
-
-
-def _mean_curbed(mean: FloatArray, std: FloatArray, c: float) -> FloatArray:
-    """Mean of |r| min(|r|, c) under N(mean, std^2)."""
-    low, high = _standardised(-c - mean, std), _standardised(c - mean, std)
-    d_low, d_high = _density(low), _density(high)
-    inside = ndtr(high) - ndtr(low)
-    squares = (mean**2 + std**2) * inside + std * (2.0 * mean * (d_low - d_high) + std * (low * d_low - high * d_high))
-    beyond = _mean_above(mean - c, std) + _mean_above(-mean - c, std) + c * (1.0 - inside)
-    return np.asarray(squares + c * beyond)
-
-
-def _standardised(distance: FloatArray, std: FloatArray) -> FloatArray:
-    """Distance in standard deviations, which may be zero, as far as it matters: a density is zero at 40."""
-    with np.errstate(over="ignore"):
-        return np.clip(distance / np.maximum(std, np.finfo(np.float64).tiny), -40.0, 40.0)
 
 
 def _density(t: FloatArray) -> FloatArray:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cavity.estimators._parameters import LARGEST_NUMBER
 from cavity.estimators._preprocessing import Preprocessing
 from cavity.estimators._sources import Moments, Summary
+from cavity.factors.columns import ColumnSums
 from cavity.tables._batches import Batch, Reader, Texts
 from cavity.tables._gathering import MOST_CLASSES, Codes, RunningMoments, first_bad
 from cavity.tables._schema import Roles, Schema
@@ -59,14 +60,14 @@ class FirstPass:
     counts: FloatArray = field(default_factory=lambda: np.zeros(0))
     weight: float = 0.0
     bounds: FloatArray = field(default_factory=lambda: np.array([np.inf, -np.inf]))
-    moments: RunningMoments = field(default_factory=lambda: RunningMoments(0))
+    sums: ColumnSums = field(default_factory=lambda: ColumnSums.nothing(0))
     target_moments: RunningMoments = field(default_factory=lambda: RunningMoments(2))
-    missing: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    missing: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         numbers = len(self.schema.numbers)
         self.levels = [Codes() for _ in self.schema.categories]
-        self.moments, self.missing = RunningMoments(numbers), np.zeros(numbers, dtype=bool)
+        self.sums, self.missing = ColumnSums.nothing(numbers), np.zeros(numbers)
 
     def read(self, readers: Sequence[Reader]) -> Iterator[Read]:
         """Read all batches, gather, and give them in numbers."""
@@ -102,8 +103,10 @@ class FirstPass:
 
     def _gather(self, numbers: FloatArray, target: FloatArray, offset: FloatArray, weight: FloatArray) -> None:
         kept = weight > 0.0
-        self.moments.add(numbers if np.all(kept) else numbers[kept])
-        self.missing |= np.any(np.isnan(numbers), axis=0)
+        if np.any(kept):
+            rows, weights = (numbers, weight) if np.all(kept) else (numbers[kept], weight[kept])
+            self.sums = self.sums.plus(ColumnSums.of(rows, weights))
+            self.missing = self.missing + weights @ np.isnan(rows)
         self.weight += float(np.sum(weight))
         if self.targets == "classes":
             counts = np.bincount(target.astype(np.intp), minlength=len(self.classes)).astype(np.float64)
@@ -153,32 +156,20 @@ class FirstPass:
                 yield self._numbers(batch)
 
     def preprocessing(self, hash_bits: int = 0, unnamed: int = 0) -> Preprocessing:
-        """Means and scales of the numbers, and which may be missing; columns of words, or features without names."""
-        filled = tuple(name for name, lacks in zip(self.schema.numbers, self.missing, strict=True) if lacks)
+        """Means of the numbers, and which may be missing; columns of words, or features without names."""
+        filled = tuple(name for name, lacks in zip(self.schema.numbers, self.missing > 0.0, strict=True) if lacks)
         bits = hash_bits if self.schema.hashed else 0
-        moments = self.moments
-        return Preprocessing(
-            self.schema.numbers,
-            moments.mean,
-            moments.scale,
-            filled,
-            self.schema.hashed,
-            bits,
-            unnamed,
-            self.roles.target,
-            self.roles.weight,
-            self.roles.offset,
-        )
+        roles = self.roles.target, self.roles.weight, self.roles.offset
+        return Preprocessing(self.schema.numbers, self.sums.mean, filled, self.schema.hashed, bits, unnamed, *roles)
 
-    def sizes(self, preprocessing: Preprocessing) -> float:
-        """Sum of weights times squared lengths of encoded rows, by the moments of columns."""
-        rows = max(float(np.max(self.moments.count, initial=0.0)), 1.0)
-        squares = self.moments.squares / preprocessing.scales**2 / rows
-        lacking = (1.0 - self.moments.count / rows)[self.missing]
-        return float(self.weight * (np.sum(squares) + np.sum(lacking) + len(self.schema.categories)))
+    def column_sums(self) -> ColumnSums:
+        """Sum over the numbers, missing ones filled, and over the columns that say which were missing."""
+        filled = self.sums._replace(weight=self.sums.weight + self.missing)
+        return filled.beside(ColumnSums.of_flags(self.weight, self.missing[self.missing > 0.0]))
 
-    def summary(self, preprocessing: Preprocessing, sizes: float) -> Summary:
-        """Give what an estimator wants to know; ``sizes`` are those of `Summary`."""
+    def summary(self, preprocessing: Preprocessing, wide: ColumnSums | None = None) -> Summary:
+        """Give what an estimator wants to know; ``wide`` are sums over sparse columns."""
+        sums = self.column_sums() if wide is None else self.column_sums().beside(wide)
         categories = {name: codes.sorted()[0] for name, codes in zip(self.schema.categories, self.levels, strict=True)}
         features = preprocessing.features
         classes, counts, moments = None, None, None
@@ -198,7 +189,7 @@ class FirstPass:
             moments = Moments(*map(float, (*self.bounds, mean, squares, log_mean, log_squares)))
         return Summary(
             self.weight,
-            sizes,
+            sums,
             preprocessing.width + preprocessing.wide + len(categories),
             None if features is None else [*features, *categories],
             categories,

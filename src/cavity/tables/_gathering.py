@@ -47,13 +47,6 @@ class RunningMoments:
         self.squares = self.squares + squares + delta * delta * self.count * share
         self.count = total
 
-    @property
-    def scale(self) -> FloatArray:
-        """Standard deviations; one for columns that do not vary."""
-        variance = self.squares / np.where(self.count > 0.0, self.count, 1.0)
-        negligible = variance <= (1e-12 * np.abs(self.mean)) ** 2
-        return np.where(negligible, 1.0, np.sqrt(variance))
-
 
 class Codes:
     """Numbers of distinct values in the order in which they were first seen, and in sorted order at the end."""

@@ -14,10 +14,11 @@ from scipy import sparse
 from cavity.ep.file_sites import Column, FileSites
 from cavity.ep.result import Result
 from cavity.estimators._design import Data
-from cavity.estimators._runs import Keeping, run_blocks
-from cavity.estimators._sources import Coding, InMemory, Prepared, Task
+from cavity.estimators._runs import Keeping, Task, run_blocks
+from cavity.estimators._sources import Coding, InMemory, Prepared
 from cavity.estimators._threads import threads_for
 from cavity.factors.arranged import Rows
+from cavity.factors.columns import Columns
 from cavity.gaussians import Analysis
 from cavity.gaussians._analysis import analyse_blocks
 from cavity.gaussians.dense import WIDEST_COVARIANCE
@@ -55,17 +56,17 @@ class SpooledTable:
     has_offset: bool
     memory: int
 
-    def prepare(self, coding: Coding, intercept: bool) -> Prepared:
-        """Give the rows with targets in this coding."""
+    def prepare(self, coding: Coding, intercept: bool, columns: Columns) -> Prepared:
+        """Give the rows with targets in this coding, and columns in these units."""
         count, width = self.records.shape[0], self.encoder.width
         filled = self.encoder.preprocessing.width + len(self.encoder.places)
         is_sparse = bool(self.encoder.places) and filled < 0.3 * width
         bytes_needed = count * (12 * filled if is_sparse else 8 * width)
         if bytes_needed <= self.memory:
-            return self._in_memory(coding, intercept, is_sparse)
-        return PreparedFile(self, FileRows(self.records, self.encoder, coding, intercept, self.has_offset))
+            return self._in_memory(coding, intercept, is_sparse, columns)
+        return PreparedFile(self, FileRows(self.records, self.encoder, coding, intercept, self.has_offset, columns))
 
-    def _in_memory(self, coding: Coding, intercept: bool, is_sparse: bool) -> Prepared:
+    def _in_memory(self, coding: Coding, intercept: bool, is_sparse: bool, columns: Columns) -> Prepared:
         """Read all rows, and treat them as an array."""
         blocks, records = [], []
         for chunk in self.records.chunks():
@@ -77,7 +78,7 @@ class SpooledTable:
         offset = raw[:, 1] / coding.unit if self.has_offset else None
         data = Data(X, coding.targets(raw[:, 0]), None if np.all(weights == 1.0) else weights, offset)
         self.spool.close()
-        return InMemory(data, Rows.arrange(X, data.targets, data.weights, intercept, offset))
+        return InMemory(data, Rows.arrange(X, data.targets, data.weights, intercept, offset, columns))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +112,7 @@ class PreparedFile:
                 return one_pass(task, self._blocks())
             digest = f"{spool.digest:016x} {rows.coding}"
             keeping = Keeping(self._sites, None if task.checkpoint is None else task.checkpoint(digest))
-            return run_blocks(task.loss, rows, task.prior, task.parameters, task.adaptation, task.analysis, keeping)
+            return run_blocks(rows, task, keeping)
 
     def sum_over_targets(self, function: Callable[[FloatArray], FloatArray]) -> float:
         """Weighted sum of a function of the first targets."""
@@ -127,18 +128,7 @@ class PreparedFile:
     def _sites(self, loss: Loss) -> FileSites:
         """Sites of all rows, in a file of the spool's folder."""
         folder: Path | None = self.table.spool.folder
-        unit = 1.0 if loss.targets != "reals" else self._spread()
-        predictors = getattr(loss, "predictors", None)
-        return FileSites(folder, self.shape[0], predictors, self.rows.offset, unit)
-
-    def _spread(self) -> float:
-        """Give the standard deviation of the targets."""
-        total = np.zeros(3)
-        for data in self._blocks(rows=False):
-            t, w = data.targets[0], data.weights
-            total += float(np.sum(w)), float(w @ t), float(w @ (t * t))
-        variance = total[2] / total[0] - (total[1] / total[0]) ** 2
-        return float(np.sqrt(variance)) if variance > 0.0 else 1.0
+        return FileSites(folder, self.shape[0], getattr(loss, "predictors", None), self.rows.offset)
 
     def _blocks(self, rows: bool = True) -> Iterator[Data]:
         """Rows as CSR, some at a time; or without their entries."""

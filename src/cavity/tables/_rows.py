@@ -15,6 +15,7 @@ from cavity.ep.file_sites import Column
 from cavity.estimators._design import with_intercept
 from cavity.estimators._preprocessing import Preprocessing, encode_rows
 from cavity.estimators._sources import Coding
+from cavity.factors.columns import Columns
 
 FloatArray = NDArray[np.float64]
 
@@ -57,8 +58,17 @@ class Encoder:
 class FileRows:
     """Records of a table as rows with targets: what EP by blocks asks of `cavity.factors.arranged.Rows`."""
 
-    def __init__(self, records: Column, encoder: Encoder, coding: Coding, intercept: bool, has_offset: bool) -> None:
+    def __init__(
+        self,
+        records: Column,
+        encoder: Encoder,
+        coding: Coding,
+        intercept: bool,
+        has_offset: bool,
+        columns: Columns,
+    ) -> None:
         self.records, self.encoder, self.coding, self.intercept = records, encoder, coding, intercept
+        self.columns = columns
         self._last: tuple[slice, FloatArray] = (slice(0, 0), np.empty((0, records.shape[1])))
         self.targets = [_Slices(self, partial(self._target, k)) for k in range(coding.predictors)]
         self.weights = _Slices(self, lambda r: coding.weights(encoder.target(r), r[:, -1]))
@@ -94,7 +104,7 @@ class FileRows:
 
     def csr(self, part: slice) -> sparse.csr_array:
         """Rows of a part as CSR."""
-        rows = sparse.csr_array(self.encoder.rows(self.read(part), dense=False))
+        rows = self.columns.standardised(sparse.csr_array(self.encoder.rows(self.read(part), dense=False)))
         return with_intercept(rows) if self.intercept else rows
 
     def csr_blocks(self) -> Iterator[sparse.csr_array]:
@@ -109,6 +119,7 @@ class FileRows:
     def block(self, part: slice) -> FloatArray:
         """Rows of a part as a C-ordered array of double precision."""
         rows: FloatArray = self.encoder.rows(self.read(part), dense=True, constant=self.intercept)
+        self.columns.standardise(rows)
         return rows
 
 

@@ -13,11 +13,11 @@ import numpy as np
 from cavity._checks import one_of, shown, whole_number
 from cavity.estimators._preprocessing import EncodedRows, Preprocessing, encode_rows
 from cavity.estimators._sources import Coding, Prepared, Summary
+from cavity.factors.columns import Columns
 from cavity.tables._batches import Batch, Reader, Texts
 from cavity.tables._files import open_reader
 from cavity.tables._first_pass import FirstPass, where
 from cavity.tables._gathering import first_bad
-from cavity.tables._one_pass import OnePass
 from cavity.tables._prepared import SpooledTable
 from cavity.tables._rows import Encoder
 from cavity.tables._schema import Roles, resolve
@@ -32,13 +32,12 @@ class Table:
     r"""Rows in one or several files, which may be larger than memory.
 
     Estimators take a table in the place of an array: ``EPClassifier().fit(Table("train.csv", target="income"))``. A
-    first pass finds means, scales, levels and classes, and writes the rows once to a scratch file in binary form;
-    later passes read that. Numbers are standardised. A column of text is a column of categories, with one coefficient
-    per level and a prior variance that is found; levels that occur only in new data have the prior.
+    first pass finds means, units, levels and classes, and writes the rows once to a scratch file in binary form;
+    later passes read that. A column of text is a column of categories, with one coefficient per level and a prior
+    variance that is found; levels that occur only in new data have the prior.
 
     Rows are visited in the order of a hash of their content, so that it does not matter how files are sorted, and equal
-    rows count as one of the sum of their weights. ``EPClassifier(max_iter=1)`` reads the files once where it can, and
-    writes no scratch file, and visits rows in their order.
+    rows count as one of the sum of their weights.
 
     Parameters
     ----------
@@ -123,13 +122,6 @@ class Table:
 
     # What estimators ask for, `cavity.estimators._sources`.
 
-    def cavity_one_pass(self, intercept: bool) -> OnePass | None:
-        """Read the first rows of the only pass over rows with labels; None if they have but one."""
-        readers, found = self._first_pass("classes")
-        large = sum(reader.size for reader in readers) > self.memory
-        rows = OnePass(found, found.read(readers), self.hash_bits, intercept, large)
-        return rows if len(found.classes) > 1 else None
-
     def _first_pass(self, targets: str) -> tuple[list[Reader], FirstPass]:
         """Open all files, and say what their columns are."""
         roles = self._roles
@@ -153,7 +145,7 @@ class Table:
             for read in found.read(readers):
                 spool.add(read.records())
             preprocessing = found.preprocessing()
-            summary = found.summary(preprocessing, found.sizes(preprocessing))
+            summary = found.summary(preprocessing)
             classes = found.classes.sorted()[1] if targets == "classes" else None
             encoder, records = Encoder(preprocessing, found.places, classes), spool.merged()
         except BaseException:
@@ -166,15 +158,15 @@ class Table:
         """Do the same for wide sparse rows, which are not written."""
         sums, hashed_columns = WideSums(), found.schema.hashed
         for read in found.read(readers):
-            sums.add(sparse_part(read.batch, hashed_columns, self.hash_bits))
+            sums.add(sparse_part(read.batch, hashed_columns, self.hash_bits), read.weight)
         preprocessing = found.preprocessing(self.hash_bits, 0 if hashed_columns else sums.width)
         self._found["rows"] = WideTable(readers, found, preprocessing, sums, self.memory, self._folder)
-        return found.summary(preprocessing, found.sizes(preprocessing) + sums.squares)
+        return found.summary(preprocessing, sums.sums)
 
-    def cavity_prepare(self, coding: Coding, intercept: bool) -> Prepared:
-        """Give the rows of the last summary with targets in this coding."""
+    def cavity_prepare(self, coding: Coding, intercept: bool, columns: Columns) -> Prepared:
+        """Give the rows of the last summary with targets in this coding, and columns in these units."""
         found: SpooledTable | WideTable = self._found.pop("rows")
-        return found.prepare(coding, intercept)
+        return found.prepare(coding, intercept, columns)
 
     def cavity_discard(self) -> None:
         """Remove the records of the last summary, which are not needed after all."""

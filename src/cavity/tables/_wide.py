@@ -18,8 +18,10 @@ from scipy import sparse
 from cavity.ep.result import Result
 from cavity.estimators._design import Data
 from cavity.estimators._preprocessing import Preprocessing, encode_rows
-from cavity.estimators._sources import Coding, InMemory, Prepared, Task
+from cavity.estimators._runs import Task
+from cavity.estimators._sources import Coding, InMemory, Prepared
 from cavity.factors.arranged import Rows
+from cavity.factors.columns import Columns, ColumnSums
 from cavity.tables._batches import Batch, RawTexts, Reader
 from cavity.tables._first_pass import FirstPass, Read
 from cavity.tables._hashing import hashed
@@ -35,16 +37,22 @@ MOST_SPOOLED = 1000
 
 
 class WideSums:
-    """Width, entries and squares of the sparse part of all rows."""
+    """Rows, entries and sums over columns of the sparse part of all rows."""
 
     def __init__(self) -> None:
-        self.width, self.rows, self.entries, self.squares = 0, 0, 0, 0.0
+        self.rows, self.entries, self.sums = 0, 0, ColumnSums.nothing(0)
 
-    def add(self, rows: Any) -> None:
+    @property
+    def width(self) -> int:
+        """Number of columns so far."""
+        return self.sums.mean.size
+
+    def add(self, rows: Any, weights: FloatArray) -> None:
         """Add rows."""
-        self.width, self.rows = max(self.width, rows.shape[1]), self.rows + rows.shape[0]
-        self.entries += rows.nnz
-        self.squares += float(np.einsum("i,i", rows.data, rows.data))  # by one thread, unlike BLAS
+        self.rows, self.entries, kept = self.rows + rows.shape[0], self.entries + rows.nnz, weights > 0.0
+        more = ColumnSums.of(rows[kept], weights[kept]) if np.any(kept) else ColumnSums.nothing(rows.shape[1])
+        width = max(self.width, rows.shape[1])
+        self.sums = self.sums.wider(width - self.width).plus(more.wider(width - rows.shape[1]))
 
 
 def sparse_part(batch: Batch, hashed_columns: Sequence[str], bits: int) -> Any:
@@ -88,21 +96,21 @@ class WideTable:
     memory: int
     folder: Path | None = None
 
-    def prepare(self, coding: Coding, intercept: bool) -> Prepared:
+    def prepare(self, coding: Coding, intercept: bool, units: Columns) -> Prepared:
         """Give the rows with targets in this coding: in memory where they fit."""
         prepared = PreparedWide(self, coding, intercept)
         per_row = 12 * (self.preprocessing.width + len(self.found.levels))
         if 12 * self.sums.entries + per_row * self.sums.rows > self.memory:
-            return self._spooled(coding, intercept) if prepared.shape[1] <= MOST_SPOOLED else prepared
+            return self._spooled(coding, intercept, units) if prepared.shape[1] <= MOST_SPOOLED else prepared
         blocks = list(prepared.blocks())
         X = sparse.csr_array(sparse.vstack([block.X for block in blocks]))
         targets = np.concatenate([block.targets for block in blocks], axis=1)
         weights = np.concatenate([block.weights for block in blocks])
         offset = None if blocks[0].offset is None else np.concatenate([block.offset for block in blocks])
         data = Data(X, targets, None if np.all(weights == 1.0) else weights, offset)
-        return InMemory(data, Rows.arrange(X, targets, data.weights, intercept, offset))
+        return InMemory(data, Rows.arrange(X, targets, data.weights, intercept, offset, units))
 
-    def _spooled(self, coding: Coding, intercept: bool) -> Prepared:
+    def _spooled(self, coding: Coding, intercept: bool, units: Columns) -> Prepared:
         """Write rows of few columns to a spool, as those of other tables."""
         raw = PreparedWide(self, Coding(coding.classes, tuple(range(coding.classes)) or None), False)
         columns = raw.shape[1]
@@ -115,9 +123,9 @@ class WideTable:
         except BaseException:
             spool.close()
             raise
-        identity = Preprocessing(("",) * columns, np.zeros(columns), np.ones(columns))
+        identity = Preprocessing(("",) * columns, np.zeros(columns))
         encoder, has_offset = Encoder(identity, ()), self.found.roles.offset is not None
-        return SpooledTable(spool, records, encoder, has_offset, 0).prepare(coding, intercept)
+        return SpooledTable(spool, records, encoder, has_offset, 0).prepare(coding, intercept, units)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

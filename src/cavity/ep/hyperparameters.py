@@ -1,0 +1,542 @@
+r"""Prior variances and noise scale that maximise the evidence, all together and on logarithms.
+
+EP's evidence does not change to first order with the sites, so its gradient is the partial one, and exact:
+
+.. math:: \frac{\partial \log Z}{\partial \log v_g} = \frac12 \sum_{j \in g}
+    \Big(\frac{(m_j - \mu_j)^2 + s_j^2}{v_g} - 1\Big), \qquad
+    \frac{\partial \log Z}{\partial \log \sigma} = \sum_i \frac{\partial \log \hat Z_i}{\partial \log \sigma},
+
+over the coefficients of a group with posterior means :math:`m_j` and variances :math:`s_j^2`, and over rows under their
+cavities. The curvature to begin with is the average information of restricted maximum likelihood (Gilmour, Thompson and
+Cullis, Biometrics 51, 1995): with :math:`a = (m - \mu) / v` and the posterior covariance V,
+
+.. math:: A_{gh} = \tfrac12 \big(\delta_{gh}\, a_g^\top (m - \mu)_g - a_g^\top V_{gh}\, a_h\big).
+
+For the squared loss the sites are known for every noise scale, so that Newton's method needs no rows
+(`maximise_normal_evidence`). For other losses the variances take such steps with the sites as they are after every
+iteration of EP; sites follow the variances, on nearly separable classes far, so the steps are prolonged by the secant
+through the last two iterations (`Hyperparameters.update`).
+
+From above a variance is bounded by a prior on the standard deviation of the group's part of the linear predictor, which
+is exponential: it vanishes at zero, where it pulls nothing up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from cavity.gaussians.factorial import FactorialGaussian
+
+FloatArray = NDArray[np.float64]
+
+# What may be left to gain, in nats, and the distance of a logarithm from the maximum where the data determine it: far
+# below one nat, at which the data begin to prefer one of two values. Halving both costs about one iteration of EP.
+GAIN, CLOSE = 0.01, 0.02
+# Longest step of a logarithm before the sites have settled, or where it is prolonged because sites follow: a factor of
+# 4.5 in a variance. With twice as much models of mean and spread fail now and then, with half of it EP takes longer.
+LONGEST = 1.5
+# Growth of a posterior variance by the uncertainty of a hyperparameter from which on it is averaged over, and how far
+# below the maximum its evidence is looked at, in nats: four standard deviations.
+MATTERS, DEPTH = 0.05, 8.0
+# Smallest variance that a group may give to the linear predictor: a standard deviation of 1e-5 log odds, or of the
+# targets' spread.
+LEAST = 1e-10
+
+
+class Group(NamedTuple):
+    """Coefficients that share a prior variance which is to be found.
+
+    Parameters
+    ----------
+    columns
+        Their places.
+    size
+        Average over the rows of the sum of squares of these columns: the variance that the coefficients give to the
+        linear predictor, per unit of theirs.
+    rate
+        Of the exponential prior of the standard deviation that they give to it.
+    """
+
+    columns: NDArray[np.intp]
+    size: float = 1.0
+    rate: float = 0.0
+
+
+class Posterior(Protocol):
+    """What is asked of a posterior whose prior changes: `cavity.ep.dense`, `cavity.ep.sparse`."""
+
+    prior: FactorialGaussian
+
+    @property
+    def mean(self) -> FloatArray:
+        """Posterior mean."""
+
+    @property
+    def shift(self) -> FloatArray:
+        """Sum of the shifts of all sites."""
+
+    @property
+    def log_det(self) -> float:
+        """Logarithm of the determinant of the precision matrix."""
+
+    def variance(self) -> FloatArray:
+        """Posterior variances of the coefficients."""
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        """Multiply by the posterior covariance."""
+
+    def scale(self, precisions: float, shifts: float, prior: FactorialGaussian | None = None) -> bool:
+        """Multiply precisions and shifts of all sites by factors, and exchange the prior; False if improper."""
+
+
+@dataclass(slots=True)
+class NormalRows:
+    """What rows with normal noise say beside their sites: sums of weights and of weighted squared targets.
+
+    ``scale`` is the standard deviation of the noise in the sites as they are, ``least`` the smallest one allowed.
+    """
+
+    weight: float
+    squares: float
+    scale: float
+    least: float = 0.0
+
+
+class Point(NamedTuple):
+    """Log evidence up to a constant, its gradient, and a curvature of minus the evidence, positive semi-definite."""
+
+    value: float
+    gradient: FloatArray
+    curvature: FloatArray
+
+    def step(self) -> tuple[FloatArray, FloatArray]:
+        """Newton's step, and the curvature it was taken with.
+
+        No logarithm moves by more than two: where a variance goes to zero, the evidence is linear in it and the average
+        information vanishes, but what is left to gain is the slope.
+        """
+        curvature = self.curvature.copy()
+        diagonal = np.diag_indices_from(curvature)
+        least = np.maximum(0.5 * np.abs(self.gradient), 1e-12)
+        curvature[diagonal] = np.maximum(curvature[diagonal], least)
+        return np.asarray(np.linalg.lstsq(curvature, self.gradient, rcond=1e-12)[0]), curvature
+
+
+def is_found(gradient: FloatArray, step: FloatArray, curvature: FloatArray) -> bool:
+    """Whether a step gains next to nothing, and is short where the data determine the logarithm."""
+    determined = np.minimum(np.sqrt(np.diagonal(curvature)), 1.0)
+    return bool(0.5 * gradient @ step < GAIN and np.all(np.abs(step) * determined < CLOSE))
+
+
+def variances_of(prior: FactorialGaussian, groups: Sequence[Group]) -> FloatArray:
+    """Prior variance of every group."""
+    return np.array([1.0 / float(prior.precision[group.columns[0]]) for group in groups])
+
+
+def with_variances(prior: FactorialGaussian, groups: Sequence[Group], variances: FloatArray) -> FactorialGaussian:
+    """Prior with other variances of the groups."""
+    each = 1.0 / prior.precision
+    for group, v in zip(groups, variances, strict=True):
+        each[group.columns] = min(max(v, LEAST / group.size), 1.0 / (LEAST * group.size))
+    return FactorialGaussian.from_moments(prior.shift / prior.precision, each)
+
+
+def log_evidence(posterior: Posterior, groups: Sequence[Group], rows: NormalRows | None = None) -> float:
+    """Log evidence with the sites as they are, up to a constant, including the exponential priors of the groups."""
+    p, m = posterior.prior.precision, posterior.mean
+    apart = m - posterior.prior.shift / p
+    fitted = 0.5 * float(m @ (posterior.shift + p * apart) - apart @ (p * apart))
+    value = fitted + 0.5 * (float(np.sum(np.log(p))) - posterior.log_det) - float(np.sum(_penalties(posterior, groups)))
+    if rows is None:
+        return value
+    return value - 0.5 * rows.squares / rows.scale**2 - rows.weight * float(np.log(rows.scale))
+
+
+def _penalties(posterior: Posterior, groups: Sequence[Group]) -> FloatArray:
+    """Minus the logarithms of the exponential priors."""
+    sizes = np.array([group.size for group in groups])
+    rates = np.array([group.rate for group in groups])
+    return np.asarray(rates * np.sqrt(variances_of(posterior.prior, groups) * sizes))
+
+
+def evidence(posterior: Posterior, groups: Sequence[Group], rows: NormalRows | None = None) -> Point:
+    """Evidence in the logarithms of the variances with the sites as they are, and of the noise scale if rows are given.
+
+    It includes the exponential priors of the groups.
+    """
+    p, m, k = posterior.prior.precision, posterior.mean, len(groups)
+    apart = m - posterior.prior.shift / p
+    pulls, explained = p * apart, 1.0 - p * posterior.variance()
+    directions = np.zeros((p.size, k + (rows is not None)), order="F")
+    for g, group in enumerate(groups):
+        directions[group.columns, g] = pulls[group.columns]
+    directions[:, k:] = pulls[:, None]
+    lengths = np.array([float(apart[g.columns] @ pulls[g.columns]) for g in groups])
+    penalties = _penalties(posterior, groups)
+    gradient = 0.5 * (lengths - [float(np.sum(explained[g.columns])) for g in groups] - penalties)
+    curvature = -0.5 * directions.T @ posterior.solve(directions)
+    curvature[np.diag_indices(k)] += 0.5 * lengths + 0.25 * penalties
+    sizes = np.array([group.size for group in groups])
+    at_least = variances_of(posterior.prior, groups) * sizes <= (1.0 + 1e-9) * LEAST
+    fixed, value = np.flatnonzero(at_least & (gradient < 0.0)), log_evidence(posterior, groups, rows)
+    if rows is None:
+        return Point(value, *_without(fixed, gradient, curvature))
+    residual = rows.squares / rows.scale**2 - float(m @ (posterior.shift + pulls))
+    gradient = np.append(gradient, residual + float(np.sum(explained)) - rows.weight)
+    # The average information of log sigma and log v: signs and factors of two follow from sigma^2 and v.
+    curvature[:k, k] *= -2.0
+    curvature[k, :k] *= -2.0
+    curvature[k, k] = 2.0 * residual + 4.0 * curvature[k, k]
+    if rows.scale <= rows.least and gradient[k] < 0.0:
+        fixed = np.append(fixed, k)
+    return Point(value, *_without(fixed, gradient, curvature))
+
+
+def _without(fixed: NDArray[np.intp], gradient: FloatArray, curvature: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Let some logarithms, which are at their bounds, stay there."""
+    gradient[fixed], curvature[fixed, :], curvature[:, fixed], curvature[fixed, fixed] = 0.0, 0.0, 0.0, 1.0
+    return gradient, curvature
+
+
+def maximise_evidence(
+    posterior: Posterior, groups: Sequence[Group], rows: NormalRows | None = None, most: int = 100
+) -> Point:
+    """Move the prior of a posterior to the largest evidence with the sites as they are, by Newton's method.
+
+    With ``rows`` the noise scale takes part: ``rows.scale`` becomes the one found, and the sites follow it. At most so
+    many steps are taken.
+    """
+    point, k, found = evidence(posterior, groups, rows), len(groups), False
+    for _ in range(most):
+        step, curvature = point.step()
+        before, found = found, is_found(point.gradient, step, curvature)
+        prior, scale = posterior.prior, 1.0 if rows is None else rows.scale
+        variances, new = variances_of(prior, groups), None
+        for _ in range(30):
+            moved = with_variances(prior, groups, variances * np.exp(step[:k]))
+            if set_hyperparameters(posterior, moved, scale * float(np.exp(np.sum(step[k:]))), rows):
+                new = evidence(posterior, groups, rows)
+                if new.value >= point.value - 1e-9 * (1.0 + abs(point.value)):
+                    break
+            step, new = 0.5 * step, None
+        if new is None:
+            set_hyperparameters(posterior, prior, scale, rows)
+            break
+        point = new
+        if found and (before or rows is None):  # one more step of normal rows, which is all that they get
+            break
+    return point
+
+
+def set_hyperparameters(
+    posterior: Posterior, prior: FactorialGaussian, scale: float = 1.0, rows: NormalRows | None = None
+) -> bool:
+    """Exchange the prior, and the noise scale of normal rows; False, and nothing changed, if that is improper."""
+    if rows is None:
+        return posterior.scale(1.0, 1.0, prior)
+    scale = max(scale, rows.least)
+    factor = (rows.scale / scale) ** 2
+    if not posterior.scale(factor, factor, prior):
+        return False
+    rows.scale = scale
+    return True
+
+
+def maximise_normal_evidence(posterior: Posterior, free: Hyperparameters, rows: NormalRows) -> None:
+    """Find the prior variances, and the noise scale if it is free, of rows with normal noise.
+
+    Where rows are fewer than twice the coefficients, the evidence can have two maxima, one that takes everything for
+    noise and one for signal: the second is looked for from a tenth of the noise, and the better one is kept.
+    """
+    noise = rows if free.scale else None
+    start = posterior.prior
+    point = maximise_evidence(posterior, free.groups, noise)
+    if not free.scale or not free.groups or rows.weight >= 2.0 * start.dim:
+        return
+    prior, scale, spread = posterior.prior, rows.scale, float(np.sqrt(rows.squares / rows.weight))
+    if not set_hyperparameters(posterior, start, 0.1 * spread, noise):
+        return
+    other = maximise_evidence(posterior, free.groups, noise)
+    if other.value <= point.value:
+        set_hyperparameters(posterior, prior, scale, noise)
+
+
+@dataclass(slots=True, eq=False)
+class Hyperparameters:
+    """Prior variances of groups, and the noise scale if it is free, while EP runs.
+
+    Parameters
+    ----------
+    groups
+        Coefficients that share a prior variance to be found; none if all are given.
+    scale
+        Whether the field ``scale`` of the loss is to be found.
+    least
+        Smallest noise scale.
+    is_found
+        Whether the last update left next to nothing to gain.
+    """
+
+    groups: Sequence[Group] = ()
+    scale: bool = False
+    least: float = 0.0
+    is_found: bool = False
+    # Of the last iteration: logarithms, distances to the maximum with the sites as they were (of the noise scale the
+    # slope), and by which share of a move the maximum comes closer.
+    _here: FloatArray = field(default_factory=lambda: np.empty(0))
+    _apart: FloatArray = field(default_factory=lambda: np.empty(0))
+    _closer: float = 1.0
+
+    def __bool__(self) -> bool:
+        return bool(self.groups) or self.scale
+
+    def update(self, posterior: Posterior, noise: FloatArray, scale: float, change: float) -> tuple[float, float]:
+        """Move prior variances and noise scale after an iteration of EP.
+
+        ``noise`` is the derivative of the log evidence in the logarithm of the scale and its information, ``change``
+        what the iteration changed, in standard deviations. Variances go to where the evidence has its maximum with the
+        sites as they are, and beyond as far as the last two iterations say that sites will follow. Returns the new
+        scale, which sites must follow, and the logarithm by which the unit of the coefficients should change in the
+        sites: where classes are nearly separable, sites follow in proportion.
+        """
+        groups, k = self.groups, len(self.groups)
+        here, start = np.log(variances_of(posterior.prior, groups)), posterior.prior
+        curvature = evidence(posterior, groups).step()[1]
+        maximise_evidence(posterior, groups, most=5)
+        apart = np.log(variances_of(posterior.prior, groups)) - here
+        kept, before = apart, self._apart
+        if self.scale:
+            slope, information = float(noise[0]), max(float(noise[1]), 0.5 * abs(float(noise[0])), 1e-12)
+            slope = 0.0 if scale <= self.least and slope < 0.0 else slope
+            here, kept = np.append(here, np.log(scale)), np.append(apart, slope)
+            apart, curvature = np.append(apart, slope / information), np.pad(curvature, (0, 1))
+            curvature[k, k] = information
+            before = np.append(before[:k], before[k:] / information)
+        step = apart if not before.size else self._prolonged(curvature, here - self._here, before - apart, apart)
+        # Before the sites have settled they say little of where the maximum is.
+        settled = change <= 1.0 and (not self.scale or abs(apart[k]) < 0.5)
+        longest = np.maximum(np.abs(apart), LONGEST) if settled else np.full(apart.size, LONGEST)
+        step, apart = np.clip(step, -longest, longest), np.clip(apart, -longest, longest)
+        was_found, self.is_found = self.is_found, is_found(curvature @ apart, step, curvature)
+        if was_found and self.is_found:  # priors that stand still let EP end
+            step = apart = np.zeros_like(step)
+        self._here, self._apart = here, kept
+        posterior.scale(1.0, 1.0, with_variances(start, groups, np.exp(here[:k] + step[:k])))
+        further = (step - apart)[:k]
+        follows = not self.scale and k == 1 and float(further[0] * apart[0]) > 0.0
+        stretch = float(further[0]) if follows else 0.0
+        return max(scale * float(np.exp(step[k])), self.least) if self.scale else scale, 0.5 * stretch
+
+    def _prolonged(self, curvature: FloatArray, moved: FloatArray, closer: FloatArray, apart: FloatArray) -> FloatArray:
+        """Step to the maximum, by the secant along the last move; a tenth to ten times as long as without it.
+
+        Where the maximum went away while the logarithms moved towards it, the sites moved by themselves, and the share
+        by which it came closer before is taken.
+        """
+        along = curvature @ moved
+        length = float(moved @ along)
+        if not length > 1e-12:
+            return apart
+        share = float(along @ closer) / length
+        if share > 0.0:
+            self._closer = min(max(share, 0.1), 10.0)
+        return apart + (1.0 / self._closer - 1.0) * float(along @ apart) / length * moved
+
+    def snapshot(self) -> dict[str, Any]:
+        """State between two iterations."""
+        numbers = np.array([self.is_found, self._closer])
+        return {"hyperparameters": np.array([self._here, self._apart]), "hyperparameters_found": numbers}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Return to such a state."""
+        self._here, self._apart = np.array(state["hyperparameters"])
+        found, self._closer = (float(number) for number in state["hyperparameters_found"])
+        self.is_found = bool(found)
+
+
+class Setting(NamedTuple):
+    """Hyperparameters that are averaged over, and their weight."""
+
+    weight: float
+    prior: FactorialGaussian
+    scale: float
+
+
+class Axis(NamedTuple):
+    """A hyperparameter that is averaged over: a group by its number, or the noise scale if that is None.
+
+    ``points`` are values of the logarithm of the standard deviation of the prior, or of the scale, that are spread by
+    the evidence along it, and ``densities`` the logarithms of the density of that spread.
+    """
+
+    group: int | None
+    points: FloatArray
+    densities: FloatArray
+
+
+def settings_around(
+    posterior: Posterior, groups: Sequence[Group], rows: NormalRows | None, scale: float, information: float | None
+) -> list[Setting]:
+    """Hyperparameters around the maximum of the evidence, with weights, where their uncertainty matters; one otherwise.
+
+    It matters where it would raise a posterior variance by `MATTERS` or more. The weights are those of the evidence
+    under priors that are flat in the standard deviations of the prior and in the logarithm of the noise scale. ``rows``
+    are given for normal noise whose scale was found; for other losses the ``information`` of the log scale, None where
+    it was given. Afterwards the posterior is where it was.
+    """
+    start = posterior.prior
+    no_noise = rows is not None and rows.scale <= (1.0 + 1e-9) * rows.least  # the rows are interpolated
+    chosen = [] if no_noise else _uncertain(posterior, groups, rows, information)
+    if not chosen:
+        return [Setting(1.0, start, scale)]
+    count = {1: 11, 2: 8}.get(len(chosen), 5)
+    axes = [_axis(posterior, groups, rows, g, scale, information, count) for g in chosen]
+    found, values = [], []
+    for cell in np.ndindex(*(axis.points.size for axis in axes)):
+        variances, log_scale, value = variances_of(start, groups), float(np.log(scale)), 0.0
+        for axis, i in zip(axes, cell, strict=True):
+            point = float(axis.points[i])
+            value -= float(axis.densities[i])
+            if axis.group is not None:
+                variances[axis.group] = np.exp(2.0 * point)
+                value += point
+            else:
+                value -= 0.0 if information is None else 0.5 * information * (point - log_scale) ** 2
+                log_scale = point
+        prior = with_variances(start, groups, variances)
+        if set_hyperparameters(posterior, prior, float(np.exp(log_scale)), rows):
+            values.append(value + log_evidence(posterior, groups, rows))
+            found.append((prior, float(np.exp(log_scale))))
+    set_hyperparameters(posterior, start, scale, rows)
+    weights = np.exp(np.array(values) - np.max(values))
+    kept = weights > 1e-3 * np.max(weights)
+    weights = weights / np.sum(weights[kept])
+    return [Setting(float(w), *one) for w, one, keep in zip(weights, found, kept, strict=True) if keep]
+
+
+def _uncertain(
+    posterior: Posterior, groups: Sequence[Group], rows: NormalRows | None, information: float | None
+) -> list[int | None]:
+    """Which hyperparameters to average over: at most three, whose uncertainty raises a posterior variance most."""
+    v, variance = variances_of(posterior.prior, groups), posterior.variance()
+    curvature = np.diagonal(evidence(posterior, groups, rows).step()[1])
+    impact: list[tuple[float, int | None]] = []
+    for g, group in enumerate(groups):
+        pulls = np.zeros(variance.size)
+        pulls[group.columns] = (posterior.prior.precision * posterior.mean - posterior.prior.shift)[group.columns]
+        moves = posterior.solve(pulls[:, None])[:, 0]
+        # Where the maximum is at zero, the logarithm is hardly determined.
+        at_zero = v[g] * group.size <= (1.0 + 1e-9) * LEAST
+        uncertain = 4.0 if at_zero else min(1.0 / float(curvature[g]), 4.0)
+        grown = np.square(moves[group.columns]) / variance[group.columns] + 0.5 * variance[group.columns] / v[g]
+        impact.append((uncertain * float(np.max(grown)), g))
+    if rows is not None:
+        used = variance.size - float(posterior.prior.precision @ variance)
+        impact.append((2.0 / max(rows.weight - used, 0.5), None))
+    elif information is not None:
+        impact.append((4.0 / max(information, 1.0), None))
+    worst = sorted((one for one in impact if one[0] > MATTERS), key=lambda one: -one[0])[:3]
+    return [g for _, g in worst]
+
+
+def _axis(
+    posterior: Posterior,
+    groups: Sequence[Group],
+    rows: NormalRows | None,
+    g: int | None,
+    scale: float,
+    information: float | None,
+    count: int,
+) -> Axis:
+    """Spread points along one hyperparameter, by the square root of its density: wider than that, for the others."""
+    grid, density = _density_along(posterior, groups, rows, g, scale, information)
+    fine = np.linspace(grid[0], grid[-1], 20 * grid.size)
+    flat = 0.5 * np.interp(fine, grid, density)
+    below = np.append(0.0, np.cumsum(np.exp(flat - np.max(flat))))
+    step = fine[1] - fine[0]
+    ends = np.append(fine - 0.5 * step, fine[-1] + 0.5 * step)
+    points = np.interp((np.arange(count) + 0.5) / count, below / below[-1], ends)
+    return Axis(g, points, np.interp(points, fine, flat))
+
+
+def _density_along(
+    posterior: Posterior,
+    groups: Sequence[Group],
+    rows: NormalRows | None,
+    g: int | None,
+    scale: float,
+    information: float | None,
+) -> tuple[FloatArray, FloatArray]:
+    """Log density of the logarithm of one hyperparameter, the others at the maximum, over where it is not negligible.
+
+    Of the standard deviation of a group's prior, or of the noise scale if ``g`` is None.
+    """
+    start = posterior.prior
+    here = float(np.log(scale)) if g is None else 0.5 * float(np.log(variances_of(start, groups)[g]))
+
+    def density(point: float) -> float:
+        if g is None and information is not None:
+            return -0.5 * information * (point - here) ** 2
+        moved, new = start, scale
+        if g is None:
+            new = float(np.exp(point))
+            if rows is not None and new < rows.least:
+                return -np.inf
+        else:
+            variances = variances_of(start, groups)
+            variances[g] = np.exp(2.0 * point)
+            moved = with_variances(start, groups, variances)
+        if not set_hyperparameters(posterior, moved, new, rows):
+            return -np.inf
+        return log_evidence(posterior, groups, rows) + (0.0 if g is None else point)
+
+    top = density(here)
+    while (ahead := density(here + 0.5)) > top:  # flat in the standard deviation, the density peaks above the evidence
+        here, top = here + 0.5, ahead
+
+    def edge(direction: float) -> float:
+        near, reach = 0.0, 0.25
+        while density(here + direction * reach) > top - DEPTH and reach < 64.0:
+            near, reach = reach, 2.0 * reach
+        while reach - near > 0.2 * reach:
+            middle = 0.5 * (near + reach)
+            near, reach = (middle, reach) if density(here + direction * middle) > top - DEPTH else (near, middle)
+        return here + direction * reach
+
+    grid = np.linspace(edge(-1.0), edge(1.0), 17)
+    values = np.array([density(float(point)) for point in grid])
+    set_hyperparameters(posterior, start, scale, rows)
+    return grid, np.maximum(values, top - 4.0 * DEPTH) - top
+
+
+def variance_interval(
+    posterior: Posterior, groups: Sequence[Group], g: int, rows: NormalRows | None, scale: float, level: float
+) -> tuple[float, float, float]:
+    """Give the standard error of the logarithm of a group's variance, and an interval for the variance.
+
+    By the curvature of the evidence on the logarithm where that is large; else by the evidence over the standard
+    deviation, which starts at zero where zero is likely. Afterwards the posterior is where it was.
+    """
+    start = posterior.prior
+    point, v = evidence(posterior, groups, rows), float(variances_of(start, groups)[g])
+    inverse = np.linalg.pinv(point.step()[1])
+    error = float(np.sqrt(max(inverse[g, g], 0.0)))
+    if error < 0.2:
+        reach = float(np.exp(ndtri(0.5 + 0.5 * level) * error))
+        return error, v / reach, v * reach
+    grid, density = _density_along(posterior, groups, rows, g, scale, None)
+    fine = np.linspace(grid[0], grid[-1], 400)
+    heights = np.exp(np.interp(fine, grid, density))
+    below, tail = np.cumsum(heights) / np.sum(heights), 0.5 * (1.0 - level)
+    # In the standard deviation the density at zero, by its maximum, says whether zero is likely.
+    flat = density - grid
+    if flat[0] - np.max(flat) > -0.5 * ndtri(0.5 + 0.5 * level) ** 2:
+        return error, 0.0, float(np.exp(2.0 * np.interp(level, below, fine)))
+    low, high = np.exp(2.0 * np.interp([tail, 1.0 - tail], below, fine))
+    return error, float(low), float(high)

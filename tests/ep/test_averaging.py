@@ -1,0 +1,115 @@
+"""Posteriors averaged over hyperparameters are those of brute-force integration over a fine grid."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from cavity import EPRegressor, FactorialGaussian
+from cavity.ep.dense import DensePosterior
+from cavity.ep.hyperparameters import (
+    Group,
+    NormalRows,
+    maximise_evidence,
+    set_hyperparameters,
+    settings_around,
+    variance_interval,
+    variances_of,
+)
+from cavity.ep.knowledge import DenseKnowledge
+
+RATE = 0.3
+
+
+def one_way(levels: int, rows: int, variance: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Indicators of levels with a constant, and targets with noise of one."""
+    rng = np.random.default_rng(seed)
+    level = np.repeat(np.arange(levels), rows)
+    X = np.column_stack([np.eye(levels)[level], np.ones(level.size)])
+    return X, np.sqrt(variance) * rng.normal(size=levels)[level] + rng.normal(size=level.size)
+
+
+def at_maximum(X: np.ndarray, y: np.ndarray) -> tuple[DensePosterior, list[Group], NormalRows]:
+    d = X.shape[1] - 1
+    prior = FactorialGaussian.from_moments(np.zeros(d + 1), np.append(np.ones(d), 100.0))
+    posterior = DensePosterior(prior, DenseKnowledge(X.T @ X, X.T @ y))
+    groups, rows = [Group(np.arange(d), 1.0, RATE)], NormalRows(float(y.size), float(y @ y), 1.0, 1e-4)
+    maximise_evidence(posterior, groups, rows)
+    return posterior, groups, rows
+
+
+@pytest.mark.parametrize(("levels", "rows", "variance"), [(3, 4, 1.0), (5, 3, 0.0), (8, 2, 0.3)])
+def test_averages_are_those_of_a_fine_grid(levels, rows, variance):
+    """Flat in the standard deviation of the effects and the logarithm of the noise, times the exponential prior."""
+    X, y = one_way(levels, rows, variance)
+    posterior, groups, normal = at_maximum(X, y)
+    settings = settings_around(posterior, groups, normal, normal.scale, None)
+    assert len(settings) > 5
+    assert sum(setting.weight for setting in settings) == pytest.approx(1.0)
+    parts = []
+    for weight, prior, scale in settings:
+        assert set_hyperparameters(posterior, prior, scale, normal)
+        parts.append((weight, posterior.mean.copy(), posterior.variance(), 1.0 / prior.precision[0]))
+    sds, noises = np.linspace(0.04, 16.0, 200), np.exp(np.linspace(-2.0, 2.5, 40))
+    exact = []
+    for noise in noises:
+        for sd in sds:
+            diagonal = np.append(np.full(levels, sd**2), 100.0)
+            covariance = (X * diagonal) @ X.T + noise**2 * np.eye(y.size)
+            value = multivariate_normal.logpdf(y, np.zeros(y.size), covariance) - RATE * sd
+            V = np.linalg.inv(np.diag(1.0 / diagonal) + X.T @ X / noise**2)
+            exact.append((value, V @ X.T @ y / noise**2, np.diagonal(V), sd**2))
+    values = np.array([one[0] for one in exact])
+    weights = np.exp(values - np.max(values)) / np.sum(np.exp(values - np.max(values)))
+
+    def moments(parts):
+        mean = sum(w * m for w, m, *_ in parts)
+        return mean, np.sqrt(sum(w * (v + (m - mean) ** 2) for w, m, v, _ in parts))
+
+    mean, std = moments(parts)
+    exact_mean, exact_std = moments([(w, *one[1:]) for w, one in zip(weights, exact, strict=True)])
+    assert np.max(np.abs(mean - exact_mean) / exact_std) < 0.05
+    np.testing.assert_allclose(std[:levels], exact_std[:levels], rtol=0.08)
+
+
+def test_hyperparameters_that_are_well_known_are_not_averaged_over():
+    X, y = one_way(60, 50, 1.0)
+    posterior, groups, normal = at_maximum(X, y)
+    before = posterior.prior, posterior.mean.copy(), normal.scale
+    assert len(settings_around(posterior, groups, normal, normal.scale, None)) == 1
+    assert (posterior.prior, normal.scale) == (before[0], before[2])
+    np.testing.assert_array_equal(posterior.mean, before[1])
+
+
+@pytest.mark.parametrize("variance", [0.0, 1.0])
+def test_an_interval_leaves_the_posterior_where_it_was_and_starts_at_zero_where_zero_is_likely(variance):
+    X, y = one_way(6, 20, variance, seed=3)
+    posterior, groups, normal = at_maximum(X, y)
+    before = posterior.prior
+    error, lower, upper = variance_interval(posterior, groups, 0, normal, normal.scale, 0.95)
+    v = float(variances_of(posterior.prior, groups)[0])
+    assert np.array_equal(posterior.prior.precision, before.precision)
+    assert error > 0.0
+    assert lower <= v <= upper
+    assert (lower == 0.0) == (variance == 0.0)
+
+
+def test_with_many_levels_the_interval_is_that_of_the_curvature():
+    X, y = one_way(100, 20, 1.0)
+    posterior, groups, normal = at_maximum(X, y)
+    error, lower, upper = variance_interval(posterior, groups, 0, normal, normal.scale, 0.95)
+    assert error == pytest.approx(np.sqrt(2.0 / 100.0), rel=0.15)
+    assert np.log(upper / lower) == pytest.approx(2.0 * 1.96 * error, rel=1e-3)
+
+
+def test_intervals_from_few_rows_are_those_of_student():
+    """A constant alone: the mean of normal rows under a flat prior of the log noise is Student's."""
+    y = np.array([1.0, 2.0, 4.0, 4.5, 7.0])
+    model = EPRegressor(prior_variance=1e-8, intercept_prior_variance=1e6).fit(np.zeros((5, 1)), y)
+    row = model.summary(0.9).loc["intercept"]
+    half = 2.131847 * np.std(y, ddof=1) / np.sqrt(5.0)
+    assert row["mean"] == pytest.approx(np.mean(y), abs=0.01)
+    assert row["upper 90%"] - row["lower 90%"] == pytest.approx(2.0 * half, rel=0.05)
+    low, high = model.predict(np.zeros((1, 1)), quantile=[0.05, 0.95])[0]
+    assert high - low == pytest.approx(2.0 * 2.131847 * np.std(y, ddof=1) * np.sqrt(1.2), rel=0.05)
