@@ -630,7 +630,7 @@ def peers(quick: bool) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         theirs = lme4(Path(folder), quick)
         if theirs is None:
-            absent = [peer for peer in PEERS if peer.reference]
+            absent = [peer for peer in PEERS if peer.reference == "REML"]
             return [Row(f"{peer.name}: {NOT_INSTALLED}", "not installed", peer.asked, True) for peer in absent], {}
         rows, lines = [], []
         for peer in PEERS:
@@ -642,7 +642,7 @@ def peers(quick: bool) -> Outcome:
             compared = [_compared(peer, table, model, own, name) for name in peer.names]
             lines += [cells for _, _, cells in compared]
             barred = [(name, apart) for name, apart, _ in compared if apart is not None]
-            if barred:
+            if barred and peer.reference == "REML":  # of labels and counts the table says how far all are
                 worst = max(barred, key=lambda pair: abs(pair[1]))
                 measured = f"{100.0 * worst[1]:+.2f} % ({worst[0]}), {seconds:.2f} s, lme4 {own.seconds.iloc[0]:.2f} s"
                 met = abs(worst[1]) <= peer.bar
@@ -677,7 +677,8 @@ def _compared(
     # Where REML finds nothing, the distance counts as a share of the noise.
     apart = (found - reference) / (reference or float(own.sd["Residual"]))
     texts = (f"{found:.4f}", f"{reference:.4f}", f"{100.0 * apart:+.2f} %", peer.reference, f"{theirs:.4f}")
-    return name, apart, (peer.name, name, *texts, "MISSED" if abs(apart) > peer.bar else "")
+    missed = peer.reference == "REML" and abs(apart) > peer.bar
+    return name, apart, (peer.name, name, *texts, "MISSED" if missed else "")
 
 
 # Columns that hold names of levels, also where these are numbers.

@@ -38,8 +38,9 @@ FloatArray = NDArray[np.float64]
 # What may be left to gain, in nats, and the distance of a logarithm from the maximum where the data determine it: far
 # below one nat, at which the data begin to prefer one of two values. Halving both costs about one iteration of EP.
 GAIN, CLOSE = 0.01, 0.02
-# Longest step of a logarithm before the sites have settled, or where it is prolonged because sites follow: a factor of
-# 4.5 in a variance. With twice as much models of mean and spread fail now and then, with half of it EP takes longer.
+# Longest step of a logarithm where it is prolonged because sites follow, a factor of 4.5 in a variance; a third of it
+# before the sites have settled. With twice as much models of mean and spread fail now and then, with half of it EP
+# takes longer.
 LONGEST = 1.5
 # Growth of a posterior variance by the uncertainty of a hyperparameter from which on it is averaged over, and how far
 # below the maximum its evidence is looked at, in nats: four standard deviations.
@@ -205,17 +206,25 @@ def _without(fixed: NDArray[np.intp], gradient: FloatArray, curvature: FloatArra
 
 
 def maximise_evidence(
-    posterior: Posterior, groups: Sequence[Group], rows: NormalRows | None = None, most: int = 100
+    posterior: Posterior,
+    groups: Sequence[Group],
+    rows: NormalRows | None = None,
+    most: int = 100,
+    point: Point | None = None,
+    last: bool = True,
 ) -> Point:
     """Move the prior of a posterior to the largest evidence with the sites as they are, by Newton's method.
 
     With ``rows`` the noise scale takes part: ``rows.scale`` becomes the one found, and the sites follow it. At most so
-    many steps are taken.
+    many steps are taken. ``point`` is where it starts, if that is known; ``last`` says whether a step is taken from
+    where next to nothing is left to gain. Returns the point where it ends.
     """
-    point, k, found = evidence(posterior, groups, rows), len(groups), False
+    point, k, found = evidence(posterior, groups, rows) if point is None else point, len(groups), False
     for _ in range(most):
         step, curvature = point.step()
         before, found = found, is_found(point.gradient, step, curvature)
+        if found and not last:
+            break
         prior, scale = posterior.prior, 1.0 if rows is None else rows.scale
         variances, new = variances_of(prior, groups), None
         for _ in range(30):
@@ -307,9 +316,10 @@ class Hyperparameters:
         """
         groups, k = self.groups, len(self.groups)
         here, start = np.log(variances_of(posterior.prior, groups)), posterior.prior
-        curvature = evidence(posterior, groups).step()[1]
-        maximise_evidence(posterior, groups, most=5)
-        apart = np.log(variances_of(posterior.prior, groups)) - here
+        point = evidence(posterior, groups)
+        curvature = point.step()[1]
+        point = maximise_evidence(posterior, groups, most=5, point=point, last=False)
+        apart = np.log(variances_of(posterior.prior, groups)) - here + point.step()[0]
         kept, before = apart, self._apart
         if self.scale:
             slope, information = float(noise[0]), max(float(noise[1]), 0.5 * abs(float(noise[0])), 1e-12)
@@ -322,12 +332,14 @@ class Hyperparameters:
         # Before the sites have settled they say little of where the maximum is.
         settled = change <= 1.0 and (not self.scale or abs(apart[k]) < 0.5)
         longest = np.maximum(np.abs(apart), LONGEST) if settled else np.full(apart.size, LONGEST)
+        longest[:k] /= 1.0 if change <= 1.0 else 3.0
         step, apart = np.clip(step, -longest, longest), np.clip(apart, -longest, longest)
-        was_found, self.is_found = self.is_found, is_found(curvature @ apart, step, curvature)
+        was_found, self.is_found = self.is_found, change <= 1.0 and is_found(curvature @ apart, step, curvature)
         if was_found and self.is_found:  # priors that stand still let EP end
             step = apart = np.zeros_like(step)
         self._here, self._apart = here, kept
-        posterior.scale(1.0, 1.0, with_variances(start, groups, np.exp(here[:k] + step[:k])))
+        if np.any(step[:k]) or posterior.prior is not start:
+            posterior.scale(1.0, 1.0, with_variances(start, groups, np.exp(here[:k] + step[:k])))
         further = (step - apart)[:k]
         follows = not self.scale and k == 1 and float(further[0] * apart[0]) > 0.0
         stretch = float(further[0]) if follows else 0.0
@@ -336,16 +348,14 @@ class Hyperparameters:
     def _prolonged(self, curvature: FloatArray, moved: FloatArray, closer: FloatArray, apart: FloatArray) -> FloatArray:
         """Step to the maximum, by the secant along the last move; a tenth to ten times as long as without it.
 
-        Where the maximum went away while the logarithms moved towards it, the sites moved by themselves, and the share
-        by which it came closer before is taken.
+        Where the maximum went away while the logarithms moved towards it, steps become twice as long as before.
         """
         along = curvature @ moved
         length = float(moved @ along)
         if not length > 1e-12:
             return apart
         share = float(along @ closer) / length
-        if share > 0.0:
-            self._closer = min(max(share, 0.1), 10.0)
+        self._closer = min(max(share if share > 0.0 else 0.5 * min(self._closer, 1.0), 0.1), 10.0)
         return apart + (1.0 / self._closer - 1.0) * float(along @ apart) / length * moved
 
     def snapshot(self) -> dict[str, Any]:
@@ -414,6 +424,8 @@ def settings_around(
             values.append(value + log_evidence(posterior, groups, rows))
             found.append((prior, float(np.exp(log_scale))))
     set_hyperparameters(posterior, start, scale, rows)
+    if not values:
+        return [Setting(1.0, start, scale)]
     weights = np.exp(np.array(values) - np.max(values))
     kept = weights > 1e-3 * np.max(weights)
     weights = weights / np.sum(weights[kept])

@@ -23,6 +23,7 @@ from cavity.estimators._joint import joint_draws, joint_predictors, marginals, m
 from cavity.estimators._packing import PACKED, check_state, pack, unpack
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan
+from cavity.estimators._threads import threads_for
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.gaussians.affine import AffineGaussian, Change
 from cavity.gaussians.dense import WIDEST_COVARIANCE, DenseGaussian
@@ -266,7 +267,8 @@ def reported(model: Posteriors) -> tuple[Gaussian, ...]:
     model._known()  # not fitted: raised here
     derived = model.__dict__.setdefault("_derived", {})
     if "averaged" not in derived:
-        derived["averaged"] = averaged(model)
+        with threads_for((model._columns.unit.size, model._priors[0].dim)):
+            derived["averaged"] = averaged(model)
     return tuple(posterior for _, posterior in derived["averaged"])
 
 

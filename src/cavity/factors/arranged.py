@@ -192,9 +192,9 @@ def _keys_of(X: Any, bits_of: Callable[[Any, float], _Keys], salt: int = 0, colu
     def mixed(values: Any, place: Any) -> _Keys:
         if columns is None:
             bits = bits_of(values, largest)
-        else:  # to three digits: what rounding of units changes hardly ever matters
-            with np.errstate(over="ignore"):
-                bits = bits_of(((values - center[place]) / unit[place]).astype(np.float16), 1.0)
+        else:  # to a thousandth of a unit: what rounding of units changes hardly ever matters
+            steps = np.rint(np.clip((values - center[place]) / unit[place], -1e12, 1e12) * 1024.0)
+            bits = steps.astype(np.int64).view(np.uint64)
         return np.where(bits == 0, bits, _mixed(bits + salts[place]))
 
     if sparse.issparse(X):
