@@ -137,7 +137,8 @@ def sampled(data: Simulated, model: EPClassifier, count: int) -> tuple[FloatArra
     starts = FEATURES + np.cumsum([0, *sizes])
     parts = tuple(slice(a, b) for a, b in pairwise(starts))
     variances = np.full(X.shape[1], np.inf)
-    variances[:FEATURES], variances[-1] = model.prior_variance_["features"], model.intercept_prior_variance
+    variances[:FEATURES] = model.prior_variance_["features"] / model.prior_units_[:FEATURES] ** 2
+    variances[-1] = model.intercept_prior_variance
     unseen = [part.stop + k for k, part in enumerate(parts)]
     near = np.delete(model.posterior_[0].mean, unseen)
     covariance = np.delete(np.delete(model.posterior_[0].covariance, unseen, axis=0), unseen, axis=1)

@@ -187,7 +187,7 @@ def sampled(model: EPClassifier, X: FloatArray, y: Any, count: int) -> Summary:
     basis = contrasts(classes)
     coef, intercept = model.sample_coef(_NEAR, random_state=0, return_intercept=True)
     near = np.einsum("kj,nkd->njd", basis, np.concatenate([coef, intercept[:, :, None]], axis=2)).reshape(_NEAR, -1)
-    variances = np.append(np.full(X.shape[1], model.prior_variance_), model.intercept_prior_variance)
+    variances = np.append(np.broadcast_to(model.prior_variance_, X.shape[1]), model.intercept_prior_variance)
     target = SoftmaxTarget(np.column_stack([X, np.ones(y.size)]), y, classes, variances)
     values = draw(target, np.mean(near, axis=0), np.cov(near.T), count)
     values = values.reshape(*values.shape[:2], classes - 1, width)
@@ -199,7 +199,8 @@ def against_sampling(name: str, count: int) -> tuple[list[Row], list[tuple[str, 
     X, y = SETS[name]()
     X = standardised(X)
     # Sampling takes the prior variance as given, and so must the model.
-    model = EPClassifier(prior_variance=EPClassifier().fit(X, y).prior_variance_).fit(X, y)
+    found = EPClassifier().fit(X, y)
+    model = EPClassifier(prior_variance=found.prior_variance_ / found.prior_units_**2).fit(X, y)
     draws, classes = sampled(model, X, y, count), model.classes_.size
     mean = np.concatenate([p.mean for p in model.posterior_])
     std = np.sqrt(np.concatenate([p.variance for p in model.posterior_]))
@@ -216,7 +217,7 @@ def against_sampling(name: str, count: int) -> tuple[list[Row], list[tuple[str, 
         met = bool(np.min(here) >= RATIO_BAR[0] and np.max(here) <= RATIO_BAR[1])
         title = f"softmax, {name}: deviations of {what} against sampling"
         rows.append(Row(title, measured, f"{RATIO_BAR[0]:g} to {RATIO_BAR[1]:g}", met))
-        start = (name, f"{model.prior_variance_:.3g}", what, f"{np.max(errors[chosen]):.3f}", span)
+        start = (name, f"{found.prior_variance_:.3g}", what, f"{np.max(errors[chosen]):.3f}", span)
         end = (f"{np.max(np.abs(skew)):.2f}", rest, f"{np.min(draws.effective[chosen]):,.0f}")
         lines.append((*start, f"{worst:.2f}", *end))
     return rows, lines

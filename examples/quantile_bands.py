@@ -9,7 +9,7 @@ the shape of the noise. The bands show the uncertainty of the fitted curves.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import SplineTransformer, StandardScaler
+from sklearn.preprocessing import SplineTransformer
 
 import cavity
 
@@ -31,7 +31,7 @@ grid = np.linspace(0.0, 10.0, 200)[:, None]
 shares, lines = {}, {}
 for q in (0.1, 0.5, 0.9):
     regressor = cavity.EPRegressor(loss="quantile", quantile=q)
-    model = make_pipeline(SplineTransformer(n_knots=8), StandardScaler(), regressor).fit(x, y)
+    model = make_pipeline(SplineTransformer(n_knots=8), regressor).fit(x, y)
     lines[q] = model.predict(grid, return_std=True)
     shares[q] = float(np.mean(y_new < model.predict(x_new)))
     print(f"quantile {q}: {shares[q]:.1%} of 20,000 new points lie below")

@@ -9,7 +9,7 @@ coefficients have a posterior too.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import SplineTransformer, StandardScaler
+from sklearn.preprocessing import SplineTransformer
 
 import cavity
 
@@ -31,7 +31,7 @@ grid = np.linspace(0.0, 10.0, 200)[:, None]
 bands, evidence, covered = {}, {}, {}
 for scale in ("auto", "linear"):
     regressor = cavity.EPRegressor(loss="normal", scale=scale)
-    model = make_pipeline(SplineTransformer(n_knots=6), StandardScaler(), regressor).fit(x, y)
+    model = make_pipeline(SplineTransformer(n_knots=6), regressor).fit(x, y)
     bands[scale] = model.predict(grid, quantile=[0.05, 0.5, 0.95]).T
     low, high = model.predict(x_new, quantile=[0.05, 0.95]).T
     inside, evidence[scale] = (low < y_new) & (y_new < high), float(regressor.log_evidence_)

@@ -52,7 +52,7 @@ def draw(path: Path) -> None:
 def by_sampling(model: Any, X: Any, y: Any) -> np.ndarray:
     """Draws of the exact posterior, under the prior that the model found."""
     rows = np.column_stack([X, np.ones(len(X))])
-    variance = np.append(np.full(X.shape[1], model.prior_variance_), 100.0)
+    variance = np.append(model.prior_variance_ / model.prior_units_**2, 100.0)
     prior = cavity.FactorialGaussian.from_moments(np.zeros(rows.shape[1]), variance)
     factors = cavity.LinearFactor.batches(cavity.losses.Logistic(), rows, np.where(y, 1.0, -1.0))
     posterior = model.posterior_[0]

@@ -261,19 +261,19 @@ def maximise_normal_evidence(posterior: Posterior, free: Hyperparameters, rows: 
     """Find the prior variances, and the noise scale if it is free, of rows with normal noise.
 
     Where rows are fewer than twice the coefficients, the evidence can have two maxima, one that takes everything for
-    noise and one for signal: the second is looked for from a tenth of the noise, and the better one is kept.
+    noise and one for signal: searches start from ever less noise, and the best end is kept.
     """
-    noise = rows if free.scale else None
-    start = posterior.prior
-    point = maximise_evidence(posterior, free.groups, noise)
+    noise, start = rows if free.scale else None, posterior.prior
+    best = maximise_evidence(posterior, free.groups, noise).value
     if not free.scale or not free.groups or rows.weight >= 2.0 * start.dim:
         return
     prior, scale, spread = posterior.prior, rows.scale, float(np.sqrt(rows.squares / rows.weight))
-    if not set_hyperparameters(posterior, start, 0.1 * spread, noise):
-        return
-    other = maximise_evidence(posterior, free.groups, noise)
-    if other.value <= point.value:
-        set_hyperparameters(posterior, prior, scale, noise)
+    for share in (0.1, 0.01, 0.001):
+        if set_hyperparameters(posterior, start, share * spread, noise):
+            value = maximise_evidence(posterior, free.groups, noise).value
+            if value > best:
+                best, prior, scale = value, posterior.prior, rows.scale
+    set_hyperparameters(posterior, prior, scale, noise)
 
 
 @dataclass(slots=True, eq=False)
