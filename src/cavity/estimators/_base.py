@@ -225,7 +225,7 @@ class LinearEP(ReadsRows):
         self._totals = totals
         task = self._task(loss, plan)._replace(analysis=analysis, checkpoint=checkpoint)
         outcomes = rows.run(task)
-        with threads_for(rows.shape):
+        with threads_for(rows.shape, analysis):
             totals = totals.plus(self._constants(rows, outcomes[0].loss))
             self._keep(plan, task.parameters.intercept, outcomes, totals)
 

@@ -146,7 +146,7 @@ class InMemory:
         return analyse(self.rows.matrix())
 
     def run(self, task: Task) -> list[Result]:
-        with threads_for(self.shape):
+        with threads_for(self.shape, task.analysis):
             if task.plan.covariance == "diagonal":
                 return run_products(self.data, task)
             keeping = Keeping(None, None if task.checkpoint is None else task.checkpoint(self.rows.digest()))

@@ -107,7 +107,7 @@ class PreparedFile:
     def run(self, task: Task) -> list[Result]:
         """Run EP for every linear predictor."""
         rows, spool = self.rows, self.table.spool
-        with threads_for((rows.at_once, rows.shape[1])):
+        with threads_for((rows.at_once, rows.shape[1]), task.analysis):
             if task.plan.covariance == "diagonal":
                 return one_pass(task, self._blocks())
             digest = f"{spool.digest:016x} {rows.coding}"
