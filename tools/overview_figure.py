@@ -30,7 +30,9 @@ def draw(path: Path) -> None:
     data = load_diabetes(as_frame=True)
     X = (data.data - data.data.mean()) / data.data.std()
     y = (data.target > data.target.median()).to_numpy()
-    model = cavity.EPClassifier().fit(X, y)
+    # Sampling takes the prior variance as given, and so must the model.
+    found = cavity.EPClassifier().fit(X, y)
+    model = cavity.EPClassifier(prior_variance=found.prior_variance_ / found.prior_units_**2).fit(X, y)
     draws = by_sampling(model, X, y)
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.0, 4.0), layout="constrained", width_ratios=(1.25, 1.0))
     places = np.arange(X.shape[1])
@@ -52,7 +54,7 @@ def draw(path: Path) -> None:
 def by_sampling(model: Any, X: Any, y: Any) -> np.ndarray:
     """Draws of the exact posterior, under the prior that the model found."""
     rows = np.column_stack([X, np.ones(len(X))])
-    variance = np.append(model.prior_variance_ / model.prior_units_**2, 100.0)
+    variance = np.append(model.prior_variance_, 100.0)
     prior = cavity.FactorialGaussian.from_moments(np.zeros(rows.shape[1]), variance)
     factors = cavity.LinearFactor.batches(cavity.losses.Logistic(), rows, np.where(y, 1.0, -1.0))
     posterior = model.posterior_[0]

@@ -15,6 +15,7 @@ from cavity.ep.blocks import run, sites_in_memory
 from cavity.ep.dense import DenseWork
 from cavity.ep.options import Options
 from cavity.ep.result import Refusal
+from cavity.ep.row_sites import RowSites, log_scale
 from cavity.ep.sparse import SparseWork
 from cavity.factors.arranged import Rows
 from cavity.gaussians import analyse
@@ -328,3 +329,17 @@ def test_heavy_tails_under_a_wide_prior_converge(seed, n, d, share):
     y = X @ rng.normal(size=d) + 10.0 * rng.standard_t(2.0, size=n)
     found = fitted(Absolute(), X, y, FactorialGaussian.from_moments(np.zeros(d), 1000.0), max_iter=100, tol=0.01)
     assert found.status is Status.CONVERGED
+
+
+@pytest.mark.parametrize("share", [1e-4, 1e-8])
+@pytest.mark.parametrize("far", [0.0, 1e3, 1e5])
+def test_the_scale_of_a_site_does_not_drown_in_a_wide_cavity_that_is_far_away(share, far):
+    """Of the squared loss it is known: the height of the factor at zero, whatever the cavity."""
+    noise, y = 1e-4, np.array([1.0])
+    sites = RowSites.start(1)
+    sites.precision[:], sites.shift[:] = noise**-2.0, y / noise**2
+    sites.variance[:] = (1.0 - share) * noise**2
+    wide = sites.variance / (1.0 - sites.precision * sites.variance)
+    sites.mean[:] = (far / wide + sites.shift) / (1.0 / wide + sites.precision)
+    found = log_scale(Squared(noise), y, np.ones(1), sites)
+    assert found == pytest.approx(-0.5 / noise**2, abs=0.1)

@@ -230,11 +230,12 @@ def log_scale(
     with np.errstate(all="ignore"):
         cavity = _Cavities.of(sites, weights, beta, power)
         masses = tilts(loss, targets, cavity.mean + sites.offset, cavity.variance, cavity.exponent).log_mass
-        t, r = power * sites.precision, power * sites.shift
-        apart, v = cavity.mean - sites.mean, sites.variance
-        # Logarithm of the integral of cavity times site, from its height at the cavity's mean.
-        spread = np.where(v > 0.0, 0.5 * np.log(v / cavity.variance) + 0.5 * apart**2 / v, 0.0)
-        products = spread + (r - 0.5 * t * cavity.mean) * cavity.mean
+        t, r, m, v = power * sites.precision, power * sites.shift, sites.mean, sites.variance
+        # Logarithm of the integral of cavity times site, from the height of the site at the posterior mean: where the
+        # cavity is wide its own mean is far away, and heights there cancel.
+        slope = r - t * m
+        spread = np.where(v > 0.0, 0.5 * np.log(v / cavity.variance) - 0.5 * cavity.variance * slope**2, 0.0)
+        products = spread + (r - 0.5 * t * m) * m
         scales = (masses - products) / power
     return float(np.sum(scales[np.isfinite(scales) & ~cavity.improper]))
 
