@@ -113,15 +113,14 @@ class RowSites:
 class Revision(NamedTuple):
     """Proposed changes of precision and shift, and which rows were refused and why.
 
-    Of rows with a single predictor also the log masses of cavity times factor, and slope and information of the log
-    evidence in the log noise scale where these were asked for.
+    Of rows with a single predictor also slope and information of the log evidence in the log noise scale, where these
+    were asked for.
     """
 
     precision: FloatArray
     shift: FloatArray
     improper: NDArray[np.bool_]
     nonfinite: NDArray[np.bool_]
-    log_mass: FloatArray | None = None
     noise: FloatArray | None = None
 
 
@@ -186,7 +185,7 @@ def propose(
     if noise:
         used = np.where(cavity.improper, 0.0, cavity.exponent)
         said = noise_slope(loss, targets, cavity.mean + sites.offset, cavity.variance, used, tilt.log_mass)
-    revision = Revision(d_precision, d_shift, cavity.improper, refused & ~cavity.improper, tilt.log_mass, said)
+    revision = Revision(d_precision, d_shift, cavity.improper, refused & ~cavity.improper, said)
     return revision, sites.step.copy()
 
 
@@ -238,16 +237,6 @@ def log_scale(
         products = spread + (r - 0.5 * t * m) * m
         scales = (masses - products) / power
     return float(np.sum(scales[np.isfinite(scales) & ~cavity.improper]))
-
-
-def first_log_scale(log_mass: FloatArray, sites: RowSites) -> float:
-    """Give the same for sites that were uniform before: ``sites.mean`` and ``sites.variance`` are of their cavities."""
-    t, r, m, v = sites.precision, sites.shift, sites.mean, sites.variance
-    with np.errstate(all="ignore"):
-        grown, slope = 1.0 + t * v, r - t * m
-        products = (r - 0.5 * t * m) * m + 0.5 * slope**2 * v / grown - 0.5 * np.log(grown)
-        scales = log_mass - products
-    return float(np.sum(scales[np.isfinite(scales)]))
 
 
 def _turned(change: FloatArray, before: FloatArray) -> NDArray[np.bool_]:

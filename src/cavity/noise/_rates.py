@@ -16,10 +16,7 @@ from cavity._types import FloatArray
 from cavity.noise._base import LARGEST_LOG, Noise, invert, tilted
 from cavity.quadrature import hermite
 
-# Bounds of the dispersion that is looked for, as a standard deviation: below the first a count of a million is one of
-# Poisson; beyond the second nothing is known of the mean.
-_LEAST_SCALE, _LARGEST_SCALE = 1e-6, 1e3
-# Observed whose quantiles are found at once: with 161 nodes each, 5 MB of doubles.
+# Rows whose quantiles are found at once: with 161 nodes each, 5 MB of doubles.
 _AT_ONCE = 4096
 # Nodes of the trapezoid rule, from zero to one.
 _GRID = np.linspace(0.0, 1.0, 161)
