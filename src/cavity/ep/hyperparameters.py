@@ -406,7 +406,7 @@ def settings_around(
     if not chosen:
         return [Setting(1.0, start, scale)]
     count = {1: 11, 2: 8}.get(len(chosen), 5)
-    axes = [_axis(posterior, groups, rows, g, scale, information, count) for g in chosen]
+    axes = [_axis(g, count, *_density_along(posterior, groups, rows, g, scale, information)) for g in chosen]
     found, values = [], []
     for cell in np.ndindex(*(axis.points.size for axis in axes)):
         variances, log_scale, value = variances_of(start, groups), float(np.log(scale)), 0.0
@@ -457,17 +457,8 @@ def _uncertain(
     return [g for _, g in worst]
 
 
-def _axis(
-    posterior: Posterior,
-    groups: Sequence[Group],
-    rows: NormalRows | None,
-    g: int | None,
-    scale: float,
-    information: float | None,
-    count: int,
-) -> Axis:
+def _axis(g: int | None, count: int, grid: FloatArray, density: FloatArray) -> Axis:
     """Spread points along one hyperparameter, by the square root of its density: wider than that, for the others."""
-    grid, density = _density_along(posterior, groups, rows, g, scale, information)
     fine = np.linspace(grid[0], grid[-1], 20 * grid.size)
     flat = 0.5 * np.interp(fine, grid, density)
     below = np.append(0.0, np.cumsum(np.exp(flat - np.max(flat))))

@@ -153,7 +153,7 @@ class PreparedWide:
         return (self.table.sums.entries + beside * rows) / max(rows * (columns - int(self.intercept)), 1)
 
     def analysis(self) -> None:
-        """Rows are read once only."""
+        """Say None: rows are not in memory."""
 
     def run(self, task: Task) -> list[Result]:
         """Take in all rows once."""
