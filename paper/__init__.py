@@ -1,4 +1,5 @@
 """Every experiment of the paper: one file per figure or table, computed, saved, and drawn from what was saved.
 
-Needs the extra ``cavity[reproduce]``; `paper.runner.reproduce` runs them, ``python -m paper`` calls it.
+Needs the extra ``reproduce`` (``pip install '.[reproduce]'``); `paper.runner.reproduce` runs them, ``python -m paper``
+calls it.
 """

@@ -17,7 +17,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _NEEDED:
             raise
-        sys.stderr.write(f"error: {error.name} is missing; install it with: pip install 'cavity[reproduce]'\n")
+        sys.stderr.write(f"error: {error.name} is missing; install it with: pip install '.[reproduce]'\n")
         sys.exit(2)
     command.app()
 

@@ -10,6 +10,7 @@ from cli_cases import people, refused, run, started
 from sklearn.metrics import log_loss
 
 import cavity
+from cavity.cli._fit import CHOICES
 from cavity.tables import Table
 
 UNUSED = ("--drop", "spent", "--drop", "visits", "--drop", "share")
@@ -169,6 +170,63 @@ def test_inspect_fits_into_a_narrow_terminal(folder):
     assert all(len(line) <= 50 for line in table)
 
 
+def test_names_from_files_do_not_reach_the_terminal_as_they_are(tmp_path):
+    rng = np.random.default_rng(0)
+    levels = ["a\x1b]0;b\x07", "c\nd", ":smile:"]
+    frame = pd.DataFrame({"x\x1b[31m": rng.normal(size=60), "kind": rng.choice(levels, 60)})
+    frame["y"] = rng.choice(["no\x1b[2J", "yes\u202e"], 60)
+    frame.to_parquet(tmp_path / "a.parquet")
+    shown = [
+        run("fit", tmp_path / "a.parquet", "--target", "y", "--model", tmp_path / "m").output,
+        run("inspect", tmp_path / "m").output,
+        run("predict", tmp_path / "m", tmp_path / "a.parquet", "--out", tmp_path / "p.parquet").output,
+        run("inspect", tmp_path / "m", "--html", tmp_path / "m.html").output,
+        (tmp_path / "m.html").read_text(encoding="utf-8"),
+    ]
+    for text in shown:
+        assert all(c.isprintable() or c == "\n" for c in text)
+    for part in (r"no\x1b[2J, yes\u202e", r"x\x1b[31m ", r"kind=a\x1b]0;b\x07 ", r"kind=c\nd ", "kind=:smile: "):
+        assert part in shown[1]
+    frame.assign(kind="\x1b[2J").to_parquet(tmp_path / "b.parquet")
+    line = refused("update", tmp_path / "m", tmp_path / "b.parquet")
+    assert line.isprintable()
+
+
+def test_missing_text_has_a_level_of_its_own_if_asked(tmp_path):
+    frame = people(120)[["age", "town", "income"]].assign(age=lambda f: f["age"].where(f["age"] > 25.0))
+    frame.loc[::5, "town"] = None
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_parquet(tmp_path / "a.parquet")
+    given = ("--target", "income", "--model", tmp_path / "m")
+    line = refused("fit", tmp_path / "a.csv", *given, "--drop", "age")
+    assert "a.csv, row 1, column 'town': the value is missing; fill it, or say missing='mean' (--missing mean)" in line
+    for name in ("a.csv", "a.parquet"):
+        run("fit", tmp_path / name, *given, "--missing", "mean")
+        model = cavity.load(tmp_path / "m")
+        assert model.categories_["town"] == ["(missing)", "Bonn", "Köln", "Ulm"]
+        run("predict", tmp_path / "m", tmp_path / "a.csv", "--out", tmp_path / "p.csv")
+        filled = frame.assign(town=frame["town"].fillna("(missing)"))
+        assert np.allclose(_read(tmp_path / "p.csv")["p_high"], model.predict_proba(filled)[:, 0])
+        run("update", tmp_path / "m", tmp_path / "a.csv")
+    people(120)[["age", "town", "income"]].to_csv(tmp_path / "whole.csv", index=False)
+    run("fit", tmp_path / "whole.csv", *given)
+    frame.assign(age=40.0).to_parquet(tmp_path / "a.parquet")
+    line = refused("update", tmp_path / "m", tmp_path / "a.parquet")
+    assert "row 1, column 'town': a missing level was not in the rows of the fit" in line
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_level_or_label_may_be_called_na(tmp_path, suffix):
+    frame = people(120)[["age", "town", "income"]].replace({"Ulm": "NA", "low": "NA"})
+    path = tmp_path / f"a.{suffix}"
+    frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
+    run("fit", path, "--target", "income", "--model", tmp_path / "m")
+    model = cavity.load(tmp_path / "m")
+    assert model.categories_["town"] == ["Bonn", "Köln", "NA"]
+    assert model.classes_.tolist() == ["NA", "high"]
+    assert _measures(run("score", tmp_path / "m", path))["accuracy"] == f"{model.score(frame, frame['income']):.4f}"
+
+
 def test_inspect_shortens_long_tables(tmp_path):
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(90, 41)), columns=[f"c{k}" for k in range(41)])
     frame.to_csv(tmp_path / "a.csv", index=False)
@@ -230,6 +288,14 @@ def test_libsvm_files_need_no_target_and_columns_of_words_are_hashed(tmp_path):
 def test_help_shows_an_example(command):
     shown = run(command, "--help").stdout
     assert f"Example:\n\n  cavity {command} " in shown
+
+
+def test_every_option_has_a_help_text_of_its_own():
+    texts = [choice.help for choice in CHOICES]
+    assert len(set(texts)) == len(texts)
+    shown = " ".join(run("fit", "--help").stdout.split())
+    assert "--weight COLUMN Column of weights: a row of weight w counts as w rows." in shown
+    assert "--offset COLUMN Column of known terms of the linear predictor" in shown
 
 
 def test_options_are_those_of_the_estimators():

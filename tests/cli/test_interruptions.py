@@ -11,8 +11,8 @@ from cli_cases import people, started
 
 import cavity
 
-# Loops that never end by themselves, a checkpoint after each of them.
-ENDLESS = ("--tol", "0", "--max-iter", "1000000", "--every", "0")
+# Loops that never end by themselves, and a checkpoint after each of them.
+ENDLESS, ALWAYS = ("--tol", "0", "--max-iter", "1000000"), ("--every", "0")
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def wait_for(path, process, patience=120.0):
 
 def test_the_first_ctrl_c_keeps_the_loop_and_says_how_to_go_on(files):
     checkpoint = files / "run.ckpt"
-    process = fit(files, "--checkpoint", checkpoint, *ENDLESS)
+    process = fit(files, "--checkpoint", checkpoint, *ENDLESS, *ALWAYS)
     wait_for(checkpoint, process)
     process.send_signal(signal.SIGINT)
     out, told = process.communicate(timeout=120)
@@ -61,18 +61,18 @@ def test_without_a_checkpoint_ctrl_c_stops_at_once_and_writes_nothing(files):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
 def test_a_fit_that_is_killed_ends_as_one_that_was_not(files):
-    options = ("--tol", "0", "--max-iter", "150", "--every", "0")
+    options = ("--tol", "0", "--max-iter", "150")
     undisturbed = fit(files, *options, name="whole.cavity")
     told = undisturbed.communicate(timeout=300)
     assert undisturbed.returncode == 1, told  # a tolerance of zero is not reached
     expected, checkpoint = cavity.load(files / "whole.cavity"), files / "run.ckpt"
     for seconds in (0.0, 0.05, 0.2):
-        process = fit(files, "--checkpoint", checkpoint, *options)
+        process = fit(files, "--checkpoint", checkpoint, *options, *ALWAYS)
         wait_for(checkpoint, process)
         time.sleep(seconds)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
-    last = fit(files, "--checkpoint", checkpoint, *options)
+    last = fit(files, "--checkpoint", checkpoint, *options, *ALWAYS)
     told = last.communicate(timeout=300)[1]
     assert last.returncode == 1, told
     assert "loop 1:" not in told  # it went on from a later one

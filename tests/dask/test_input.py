@@ -106,5 +106,5 @@ def test_without_dask_the_extra_is_named(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("cavity.dask")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(ImportError, match=r"pip install 'cavity\[dask\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'dask\[array\]' distributed"):
         importlib.import_module("cavity.dask")

@@ -3,12 +3,16 @@
 import errno
 import shutil
 import zipfile
+from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cavity import EPClassifier, EPRegressor
 from cavity.estimators import _checkpoints
+from cavity.estimators._base import _described
+from cavity.losses.joint import Softmax
 from cavity.tables import Table
 
 
@@ -97,7 +101,7 @@ def test_a_checkpoint_of_another_fit_is_refused_with_what_differs(data, tmp_path
     checkpoint = tmp_path / "run.ckpt"
     EPClassifier().fit(X, y, checkpoint=checkpoint)
     content = checkpoint.read_bytes()
-    with pytest.raises(ValueError, match=r"belongs to another fit: parameters .*tol=0\.5"):
+    with pytest.raises(ValueError, match=r"belongs to another fit: parameter tol is .* and '0\.5' here"):
         EPClassifier(tol=0.5).fit(X, y, checkpoint=checkpoint)
     with pytest.raises(ValueError, match="belongs to another fit: data"):
         EPClassifier().fit(X + 1.0, y, checkpoint=checkpoint)
@@ -146,3 +150,84 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_the_fit_goes_on(data, tmp_pa
     kept = tmp_path / "kept.ckpt"
     shutil.copy(checkpoint, kept)
     np.testing.assert_array_equal(EPClassifier(tol=1e-6).fit(*data, checkpoint=kept).coef_, whole.coef_)
+
+
+# Parameters are told apart by their content.
+
+
+def other_in_the_middle(size):
+    values = np.ones(size)
+    values[size // 2] = 2.0
+    return values
+
+
+@dataclass(frozen=True)
+class Costly:
+    """A loss with a field that is printed in part."""
+
+    parts: np.ndarray
+
+
+class Plain:
+    """A loss that is printed by its address."""
+
+    def __init__(self, parts):
+        self.parts = parts
+
+
+class Stateless:
+    """A loss without fields."""
+
+
+KINDS = {
+    "array": np.asarray,
+    "list": list,
+    "objects": lambda values: np.array([*values, "a", None], dtype=object),
+    "series": lambda values: pd.Series(values, name="a"),
+    "frame": lambda values: pd.DataFrame({"a": values, "b": "c"}),
+    "index": pd.Index,
+    "group": lambda values: {"some": list(values), "rest": values},
+    "named tuple": lambda values: Softmax(int(np.sum(values))),
+    "dataclass": Costly,
+    "object": Plain,
+    "random state": lambda values: np.random.RandomState(int(np.sum(values))),
+    "generator": lambda values: np.random.default_rng(int(np.sum(values))),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parameters_are_described_by_their_content(kind):
+    make, same, other = KINDS[kind], np.ones(5000), other_in_the_middle(5000)
+    assert _described(make(same)) == _described(make(same.copy()))
+    assert _described(make(same)) != _described(make(other))
+    assert len(_described(make(same))) < 300
+
+
+def test_names_and_types_are_part_of_a_parameter():
+    assert _described(pd.Series([1.0], name="a")) != _described(pd.Series([1.0], name="b"))
+    assert _described(pd.DataFrame({"a": [1.0]})) != _described(pd.DataFrame({"b": [1.0]}))
+    assert _described([1, 2]) != _described([[1], 2])
+    assert _described("1") != _described(1)
+    assert _described(np.float64(0.5)) == _described(0.5) == "0.5"
+    assert _described({"a": 1, "b": 2}) == _described({"b": 2, "a": 1})
+    assert _described(Stateless()) == _described(Stateless()) != _described(Plain(1.0))
+
+
+@pytest.mark.parametrize("kind", ["series", "objects"])
+def test_a_checkpoint_of_another_prior_is_refused_and_of_an_equal_one_goes_on(kind, data, tmp_path, stopping):
+    X, y = np.tile(data[0], 20), data[1]
+    make = {"series": pd.Series, "objects": lambda values: np.array(values, dtype=object)}[kind]
+
+    def model(middle):
+        values = np.full(X.shape[1], 0.1)
+        values[X.shape[1] // 2] = middle
+        return EPClassifier("hinge", prior_mean=make(values), random_state=np.random.RandomState(0), tol=1e-6)
+
+    file, restore = tmp_path / "fit.checkpoint", stopping(2)
+    with pytest.raises(Stop):
+        model(0.1).fit(X, y, checkpoint=file, every=0.0)
+    restore()
+    with pytest.raises(ValueError, match="belongs to another fit: parameter prior_mean is"):
+        model(0.2).fit(X, y, checkpoint=file)
+    found = model(0.1).fit(X, y, checkpoint=file)
+    np.testing.assert_array_equal(found.coef_, model(0.1).fit(X, y).coef_)

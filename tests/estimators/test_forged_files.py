@@ -8,6 +8,7 @@ import json
 import struct
 import tracemalloc
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -181,6 +182,21 @@ def test_a_large_member_cannot_be_read_by_many_nodes(path):
 
     forge(path, edit_schema(share))
     refused(path, "two nodes of its schema read the member")
+
+
+@pytest.mark.parametrize("border", [0, 12_000], ids=["fill-in", "a wide border"])
+def test_a_sparse_matrix_whose_factor_would_be_too_large_is_refused_before_it_is_made(border, path):
+    """Two megabytes of random entries: their factor has 7,000² numbers, and a dense border of all columns 12,000²."""
+    rng, d = np.random.default_rng(0), 12_000
+    X = sparse.csr_array((np.ones(400), rng.integers(0, d, 400), np.arange(401)), shape=(400, d))
+    options = {"covariance": "sparse", "prior_variance": 1.0, "scale": 1.0, "fit_intercept": False}
+    model = cavity.EPRegressor(**options).fit(X, rng.normal(size=400))
+    places = np.sort(rng.integers(0, d, (2, 6 * d)), axis=0)
+    met = sparse.coo_array((np.full(6 * d, 1e-6), places), shape=(d, d))
+    information = sparse.csc_array(sparse.triu(met, 1) + sparse.eye_array(d))
+    model._knowledge = (replace(model._knowledge[0], information=information, border=np.arange(border)),)
+    save(model, path)
+    refused(path, r"not consistent: the factor of a sparse .* more than 2e\+11 operations or 4 GB", room=2**29)
 
 
 def test_models_with_sparse_matrices_and_shared_arrays_come_back(path):

@@ -9,11 +9,22 @@ import numpy as np
 import pytest
 from estimator_cases import SquaredHinge
 from scipy.integrate import quad
-from scipy.special import expit, logit
+from scipy.special import expit, log_ndtr, log_softmax, logit, logsumexp
 from scipy.stats import norm
 
-from cavity.estimators._links import log_odds, positive_probability
+from cavity import EPClassifier
+from cavity.estimators._links import log_probabilities, softmax_log_probability
 from cavity.losses import Hinge, Logistic, QuasiZeroOne
+from cavity.losses.joint import contrasts
+
+
+def positive_probability(loss, mean, variance):
+    return np.exp(log_probabilities(loss, mean, variance)[1])
+
+
+def log_odds(loss, mean, variance):
+    negative, positive = log_probabilities(loss, mean, variance)
+    return positive - negative
 
 
 class SteepHinge(NamedTuple):
@@ -128,3 +139,76 @@ def test_many_rows_are_taken_in_blocks_and_none_gives_none():
         parts = [positive_probability(loss, mean[i : i + 1], variance[i : i + 1])[0] for i in (0, 4095, 4096, 10_000)]
         np.testing.assert_allclose(whole[[0, 4095, 4096, 10_000]], parts, rtol=1e-13)
         assert positive_probability(loss, np.empty(0), np.empty(0)).shape == (0,)
+
+
+# Far into the tails.
+
+
+class Probit(NamedTuple):
+    """Minus the logarithm of the normal distribution function."""
+
+    factor: float = 1.0
+
+    def value(self, y: Any, z: Any) -> Any:
+        return -log_ndtr(self.factor * y * z)
+
+
+def log_integrated(loss, sign, mean, std):
+    """Logarithm of the mean of a link by a fine grid that is narrowed three times around where the product is large."""
+
+    def product(z):
+        return -np.logaddexp(0.0, loss.value(sign, z) - loss.value(-sign, z)) - 0.5 * np.square((z - mean) / std)
+
+    bends = np.array([-1.0, -0.1, -0.02, 0.0, 0.02, 0.1, 1.0])
+    z = np.concatenate([mean + std * np.linspace(-60.0, 60.0, 4001), np.sinh(np.linspace(-25.0, 25.0, 20_001)) / 10.0])
+    for _ in range(3):
+        z = np.unique(z)
+        height = product(z)
+        inside = np.flatnonzero(height > np.max(height) - 60.0)
+        low, high = z[max(inside[0] - 1, 0)], z[min(inside[-1] + 1, z.size - 1)]
+        z = np.concatenate([np.linspace(low, high, 40_001), bends[(bends > low) & (bends < high)]])
+    z = np.unique(z)
+    ends, middle, widths = product(z), product(0.5 * (z[1:] + z[:-1])), np.diff(z)
+    parts = np.stack([ends[1:], ends[:-1], middle + np.log(4.0)]) + np.log(widths / 6.0)
+    return logsumexp(parts) - np.log(np.sqrt(2.0 * np.pi) * std)
+
+
+TAILS = {**CASES, "probit": (Probit(), KINKED), "slow probit": (Probit(0.1), KINKED)}
+
+
+@pytest.mark.parametrize("case", TAILS)
+def test_logarithms_are_those_of_the_integral_however_small(case):
+    loss, tolerance = TAILS[case]
+    for std in (0.01, 0.5, 1.0, 1.5, 4.0, 30.0):
+        means = np.array([-700.0, -70.0, -30.0, -24.0, -5.0, 5.0, 24.0, 30.0, 70.0, 700.0])
+        found = log_probabilities(loss, means, np.full(means.size, std**2))
+        wanted = [[log_integrated(loss, sign, mean, std) for mean in means] for sign in (-1.0, 1.0)]
+        np.testing.assert_allclose(found, wanted, rtol=2e-6, atol=tolerance, err_msg=f"std {std}")
+
+
+def test_logarithms_of_the_softmax_are_those_of_the_integral_however_small():
+    basis = contrasts(3)
+    for mean, variance in (((70.0, 20.0), np.eye(2)), ((3.0, -60.0), [[9.0, 2.0], [2.0, 16.0]])):
+        found = softmax_log_probability(np.array([mean]), np.array([variance], dtype=np.float64), 3)[0]
+        axis = np.linspace(-40.0, 40.0, 1601)
+        nodes = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+        scores = (np.array(mean) + nodes @ np.linalg.cholesky(variance).T) @ basis.T
+        product = log_softmax(scores, axis=1) - 0.5 * np.sum(nodes**2, axis=1)[:, None]
+        wanted = logsumexp(product, axis=0) + 2.0 * np.log(0.05) - np.log(2.0 * np.pi)
+        assert np.min(wanted) < -40.0
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "quasi01"])
+def test_log_odds_and_log_probabilities_of_far_rows_are_finite(loss, classes):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 1))
+    model = EPClassifier(loss, prior_variance=4.0).fit(x, np.digitize(x[:, 0], [0.0, 0.7][: classes - 1]))
+    far = np.linspace(-300.0, 300.0, 12)[:, None]
+    logs, odds = model.predict_log_proba(far), model.decision_function(far)
+    assert np.all(np.isfinite(logs))
+    assert np.all(np.isfinite(odds))
+    np.testing.assert_allclose(np.exp(logs), model.predict_proba(far), atol=1e-4)
+    np.testing.assert_allclose(logsumexp(logs, axis=1), 0.0, atol=1e-12)
+    np.testing.assert_array_equal((odds if classes == 2 else odds[:, -1]) > 0.0, far[:, 0] > 0.0)

@@ -206,7 +206,7 @@ def test_bad_tables_are_refused_in_words(sold):
         model.predict(table.rename(columns={"price": "cost"}))
     with pytest.raises(ValueError, match="must hold strings, numbers"):
         EPClassifier().fit(table.assign(shop=[("a", 1)] * len(table)), y)
-    with pytest.raises(ValueError, match="pass a pandas DataFrame, whose columns of strings"):
+    with pytest.raises(ValueError, match="pass a DataFrame of pandas or polars, whose columns of strings"):
         EPClassifier().fit(table.to_numpy(), y)
     with pytest.raises(ValueError, match="shop=s14 and 75 more, see summary"):
         model.contrast({"shop": 1})
@@ -230,8 +230,9 @@ def test_columns_are_those_of_an_encoder_whatever_the_type_of_the_levels():
     kinds = {
         "strings": (words, ["a", "b", "c"]),
         "objects": (np.array(words, dtype=object), ["a", "b", "c"]),
-        "numbers among objects": (np.array([whole[w] for w in words], dtype=object), [1, 2, 3]),
-        "categories with one that does not occur": (pd.Categorical(words, ["c", "x", "a", "b"]), ["c", "x", "a", "b"]),
+        "numbers among objects": (np.array([whole[w] for w in words], dtype=object), ["1", "2", "3"]),
+        "categories with one that does not occur": (pd.Categorical(words, ["c", "x", "a", "b"]), ["a", "b", "c", "x"]),
+        "categories with an order": (pd.Categorical(words, ["c", "x", "a", "b"], ordered=True), ["c", "x", "a", "b"]),
     }
     for column, known in kinds.values():
         table = pd.DataFrame({"u": column, "x": numbers})
@@ -239,10 +240,38 @@ def test_columns_are_those_of_an_encoder_whatever_the_type_of_the_levels():
         assert levels == {"u": known}
         expected = np.zeros((n, len(known) + 2))
         expected[:, 0] = numbers
-        expected[np.arange(n), [1 + known.index(level) for level in column]] = 1.0
+        expected[np.arange(n), [1 + known.index(str(level)) for level in column]] = 1.0
         found = encode(table, levels, unseen=False)
         np.testing.assert_array_equal(found.toarray(), expected)
         assert np.all(found.data != 0.0)
+
+
+def test_columns_of_polars_are_those_of_pandas():
+    pl = pytest.importorskip("polars")
+    rng = np.random.default_rng(0)
+    shop, x = rng.choice(["b", "a", "10", "2"], 120), rng.normal(size=120)
+    y = x + 2.0 * (shop == "a") + 0.1 * rng.normal(size=120)
+    table = pd.DataFrame({"x": x, "shop": shop, "open": x > 0.0})
+    model = EPRegressor().fit(table, y)
+    frame = pl.DataFrame({"x": x, "shop": shop, "open": x > 0.0})
+    for kind in (pl.String, pl.Categorical, pl.Enum(["b", "a", "10", "2"])):
+        given = frame.with_columns(pl.col("shop").cast(kind))
+        found = EPRegressor().fit(given, pl.Series(y))
+        assert found.categories_ == model.categories_ == {"shop": ["2", "10", "a", "b"]}
+        assert found.feature_names_in_.tolist() == ["x", "shop", "open"]
+        for rows in (table, given):
+            np.testing.assert_array_equal(found.predict(rows), model.predict(table))
+        np.testing.assert_array_equal(model.predict(given), model.predict(table))
+        found.partial_fit(given[:5], y[:5])
+    first = frame[:60].with_columns(pl.col("shop").cast(pl.Enum(["2", "10", "a", "b", "c"])))
+    assert EPRegressor().partial_fit(first, y[:60]).categories_ == {"shop": ["2", "10", "a", "b", "c"]}
+    numbers = frame.with_columns(pl.Series("shop", [2, 10] * 60))
+    np.testing.assert_allclose(
+        model.predict(numbers), model.predict(table.assign(shop=["2", "10"] * 60)), rtol=0.0, atol=0.0
+    )
+    for bad in (pl.lit(None, dtype=pl.String), pl.date(2020, 1, 1), pl.lit([[1]])):
+        with pytest.raises(ValueError, match=r"column 'shop' (has missing values|must hold strings, numbers)"):
+            EPRegressor().fit(frame.with_columns(shop=bad), y)
 
 
 # Offsets.

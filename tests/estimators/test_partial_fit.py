@@ -291,7 +291,6 @@ BAD_WEIGHTS = {
     "inf": (np.where(np.arange(N) == 3, np.inf, 1.0), "sample_weight contains infinity"),
     "too few": (np.ones(N - 1), r"sample_weight.shape == \(11,\), expected \(12,\)"),
     "a matrix": (np.ones((N, 2)), "must be 1D array or scalar"),
-    "zeros": (np.zeros(N), "at least one non-zero|positive for at least one row"),
 }
 BAD_FORGET = {"negative": -0.1, "all": 1.0, "more than all": 1.5, "nan": np.nan}
 

@@ -120,5 +120,5 @@ def test_a_regression_is_drawn_in_the_units_of_its_targets():
 def test_without_matplotlib_the_error_says_what_to_install(method, of_two, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r"pip install cavity\[plot\]"):
+    with pytest.raises(ImportError, match=r"pip install matplotlib"):
         getattr(of_two, method)()

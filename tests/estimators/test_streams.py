@@ -88,16 +88,16 @@ def test_whatever_is_raised_in_a_call_leaves_the_model_as_it_was(kind, storage, 
     X, y = rows_of_six()
     X = STORAGES[storage](X)
     for owner, name, count in POINTS[kind]:
-        model = EPClassifier(**KINDS[kind]).partial_fit(X[:60], y[:60], classes=CLASSES).partial_fit(X[60:70], y[60:70])
+        model = EPClassifier(**KINDS[kind]).partial_fit(X[:30], y[:30], classes=CLASSES).partial_fit(X[30:40], y[30:40])
         untouched, before = copy.deepcopy(model), frozen(model)
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, raising_at(getattr(owner, name), count, error))
             with pytest.raises(error, match="not today"):
-                model.partial_fit(X[70:], y[70:], forget=0.3)
+                model.partial_fit(X[40:], y[40:], forget=0.3)
         assert frozen(model) == before, (owner, name, count)
         with unsettled():
-            model.partial_fit(X[70:], y[70:], forget=0.3)
-            untouched.partial_fit(X[70:], y[70:], forget=0.3)
+            model.partial_fit(X[40:], y[40:], forget=0.3)
+            untouched.partial_fit(X[40:], y[40:], forget=0.3)
         assert_same_model(model, untouched)
 
 
@@ -145,8 +145,8 @@ def test_an_interrupted_row_of_a_stream_leaves_it_as_it_was(monkeypatch):
 @pytest.mark.parametrize("error", ERRORS)
 def test_an_interrupted_regression_is_what_it_was(error, monkeypatch):
     X, y = line()
-    for owner, name in ((DenseWork, "replace"), (EPRegressor, "_set_scale"), (hyperparameters, "evidence")):
-        model = EPRegressor().partial_fit(X[:60], y[:60])
+    for owner, name in ((DenseWork, "replace"), (EPRegressor, "_at_scale"), (hyperparameters, "evidence")):
+        model = EPRegressor("huber").partial_fit(X[:60], y[:60])
         before = frozen(model)
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, raising_at(getattr(owner, name), 1, error))
@@ -286,6 +286,6 @@ def test_fit_intercept_must_not_change_in_the_middle():
     X, y = two_classes()
     model = EPClassifier().partial_fit(X, y, classes=[0, 1])
     before = frozen(model.set_params(fit_intercept=False))
-    with pytest.raises(ValueError, match="fit_intercept must not change"):
+    with pytest.raises(ValueError, match="fit_intercept was True"):
         model.partial_fit(X, y)
     assert frozen(model) == before

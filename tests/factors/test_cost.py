@@ -201,12 +201,12 @@ def test_jax_leaves_its_global_precision_alone():
     assert jnp.asarray(1.5).dtype == jnp.float32
 
 
-def test_missing_jax_names_the_extra_to_install(monkeypatch):
+def test_missing_jax_names_what_to_install(monkeypatch):
     def absent(name, *args, **kwargs):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(_cost, "import_module", absent)
-    with pytest.raises(ImportError, match=r"needs JAX: pip install 'cavity\[jax\]', or leave it out for finite diff"):
+    with pytest.raises(ImportError, match=r"needs JAX: pip install jax, or leave it out for finite diff"):
         CostFactor(jax_bumps, 1, differentiate="jax")
     assert CostFactor(bumps, 1).derivatives(np.zeros(1)).gradient == pytest.approx([1.0])
 

@@ -205,6 +205,19 @@ def test_heavy_fill_is_refused_before_it_is_allocated():
     assert np.isfinite(analyse(small).work)
 
 
+def test_the_search_for_an_order_ends_where_it_would_take_longer_than_a_factorisation(monkeypatch):
+    """A long grid: sets become smaller and smaller, and what remains does not become dense."""
+    long, wide = 150, 40
+    places = np.arange(long * wide).reshape(long, wide)
+    left = np.concatenate([places[:, :-1].ravel(), places[:-1].ravel()])
+    right = np.concatenate([places[:, 1:].ravel(), places[1:].ravel()])
+    met = sparse.coo_array((np.ones(left.size, dtype=bool), (left, right)), shape=(places.size,) * 2).tocsr()
+    graph = sparse.csr_array(met + met.T + sparse.eye_array(places.size, dtype=bool))
+    levels = len(_ordering.dissect(graph, np.inf).levels)
+    monkeypatch.setattr(_ordering, "_MOST_LOOKED_AT", 10.0 * graph.nnz)
+    assert 2 < len(_ordering.dissect(graph, np.inf).levels) < 0.5 * levels
+
+
 def test_shapes_are_checked():
     with pytest.raises(ValueError, match="3 rows and 2 columns"):
         factorise(analyse(sparse.csr_array((3, 2))), np.ones(2), np.ones(2))

@@ -117,7 +117,7 @@ def test_a_missing_extra_is_asked_for(module):
     code = f"import sys; sys.modules[{module!r}] = None; from paper.__main__ import main; main()"
     error = one_line(run("-c", code))
     assert module in error
-    assert "pip install 'cavity[reproduce]'" in error
+    assert "pip install '.[reproduce]'" in error
 
 
 def test_importing_cavity_does_not_pay_for_the_report():

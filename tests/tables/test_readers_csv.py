@@ -68,6 +68,12 @@ def test_whole_numbers_may_turn_into_fractions_and_gaps_after_the_first_block(wr
     assert list(values["b"][-3:].fillna(-1)) == [0, -1, 1]
 
 
+def test_only_empty_text_is_missing_and_numbers_may_be_written_as_not_available(written):
+    values = gathered(open_reader(written('a,b\n1,NA\nNA,x\nnull,""\n2,\nNaN,null\n')))
+    assert list(values["a"].fillna(-1)) == [1, -1, -1, 2, -1]
+    assert list(values["b"]) == ["NA", "x", None, None, "null"]
+
+
 @pytest.mark.parametrize(("name", "mark"), [("t.csv", ","), ("t.csv", ";"), ("t.tsv", "\t"), ("t.txt", "|")])
 def test_the_delimiter_is_found_in_the_header(written, name, mark):
     path = written(f'"a,b;c|d\t"{mark}b{mark}c\n1{mark}2{mark}3\n', name)
@@ -108,7 +114,7 @@ PLAIN = {
     "text later": (
         f"a,b\n{ROWS}1.2.3,x\n",
         "t.csv, row 2001, column 'a': '1.2.3' is not a number, as in the first rows; "
-        "correct it, or read the column as text (text=['a'])",
+        "correct it, or read the column as text (text=['a']; of tables categories=['a'], --category a)",
     ),
     "no truth later": ("b\n" + "true\n" * 2000 + "maybe\n", "row 2001, column 'b': 'maybe' is not true or false"),
     "bytes": (b"a,b\n1,x\n2,\xff\n", "t.csv, row 2, column 'b': text must be valid UTF-8; convert the file to it"),
@@ -121,7 +127,10 @@ PLAIN = {
     ),
     "date": (
         "a,b\n1,2020-02-02\n",
-        "t.csv, column 'b': date32[day] is neither a number nor text; drop the column, or convert it to one of these",
+        "t.csv, column 'b': dates are not numbers; convert them in all files, for example to days since 1970 by "
+        "pandas: frame['b'] = (pandas.to_datetime(frame['b'], utc=True) - pandas.Timestamp(0, tz='UTC')) / "
+        "pandas.Timedelta(days=1); or drop the column (drop=['b'], --drop b); or make every date a category "
+        "(categories=['b'], --category b)",
     ),
 }
 
@@ -201,4 +210,4 @@ except ImportError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "files of tables need pyarrow: pip install 'cavity[tables]'\n"
+    assert done.stdout == "files of tables need pyarrow: pip install pyarrow\n"

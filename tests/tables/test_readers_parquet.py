@@ -88,7 +88,9 @@ def test_other_types_are_refused_unless_left_out_or_read_as_text(tmp_path):
     reader = open_reader(path, text=["bytes"])
     assert list(reader.kinds.values())[:2] == ["number", "date32[day]"]
     assert reader.kinds["bytes"] == "text"
-    for name in ("day", "many", "inner"):
+    with pytest.raises(ValueError, match=r"t\.parquet, column 'day': dates are not numbers; convert them"):
+        reader.batches(["day"])
+    for name in ("many", "inner"):
         with pytest.raises(ValueError, match=rf"t\.parquet, column '{name}': .* is neither a number nor text; drop"):
             reader.batches([name])
     with pytest.raises(ValueError, match="column 'many': list"):

@@ -156,12 +156,80 @@ def test_missing_numbers_are_filled_and_marked_if_asked(memory, frame, tmp_path)
     assert np.isfinite(model.predict_proba(holes[FEATURES])).all()
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "npy"])
+def test_text_that_is_no_category_is_an_error_unless_it_is_declared(suffix, tmp_path):
+    rng = np.random.default_rng(0)
+    size, name = rng.integers(0, 40, 300).astype(str).astype(object), [f"id {k}" for k in range(300)]
+    size[[7, 70]] = "many", "NA"
+    found = pd.DataFrame({"x": rng.normal(size=300), "size": size, "name": name, "y": rng.choice(["a", "b"], 300)})
+    path = tmp_path / f"t.{suffix}"
+    if suffix == "npy":
+        types = {"size": "U4", "name": "U6", "y": "U1"}
+        np.save(path, found.to_records(index=False, column_dtypes=types).view(np.ndarray))
+    else:
+        found.to_csv(path, index=False) if suffix == "csv" else found.to_parquet(path)
+    with pytest.raises(ValueError, match=r"row 8, column 'size': 'many' is not a number, but 298 of 299 cells"):
+        EPClassifier().fit(Table(path, target="y", drop=["name"]))
+    with pytest.raises(ValueError, match=r"column 'name': 300 different texts in 300 rows.*drop=\['name'\]"):
+        EPClassifier().fit(Table(path, target="y", drop=["size"]))
+    with pytest.raises(ValueError, match=r"row 8, column 'size': 'many' is not a number"):
+        EPClassifier().fit(Table(path, target="size", drop=["name", "y"]))
+    with pytest.raises(ValueError, match=r"row 8, column 'size': targets must be numbers.*, got 'many'"):
+        EPRegressor().fit(Table(path, target="size", drop=["name", "y"]))
+    with pytest.raises(ValueError, match=r"row 8, column 'size': offset must be a number, got 'many'"):
+        EPClassifier().fit(Table(path, target="y", offset="size", drop=["name"]))
+    model = EPClassifier().fit(Table(path, target="y", categories=["size", "name"]))
+    assert {name: len(levels) for name, levels in model.categories_.items()} == {"size": 42, "name": 300}
+
+
+def test_a_target_that_is_declared_has_labels_of_text(tmp_path):
+    found = pd.DataFrame({"x": np.arange(60.0), "y": ["1", "2", "2 or more"] * 20})
+    found.to_csv(tmp_path / "t.csv", index=False)
+    table = Table(tmp_path / "t.csv", target="y", categories=["y"])
+    model = EPClassifier().fit(table)
+    assert model.classes_.tolist() == ["1", "2", "2 or more"]
+    assert model.score(table) == pytest.approx(model.score(found[["x"]], found["y"]))
+
+
+def test_a_word_in_one_of_several_files_is_named(frame, tmp_path):
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.astype({"b": object}).replace({"b": {frame["b"][9]: "ten"}}).to_csv(tmp_path / "b.csv", index=False)
+    row = int(np.argmax(frame["b"] == frame["b"][9])) + 1
+    for files in (["a.csv", "b.csv"], ["b.csv", "a.csv"]):
+        with pytest.raises(ValueError, match=rf"b\.csv, row {row}, column 'b': must be a number as in .*a\.csv.*'ten'"):
+            EPClassifier().fit(table_of([tmp_path / name for name in files], "label"))
+
+
+def test_few_rows_may_have_a_level_each(tmp_path):
+    found = pd.DataFrame({"who": [f"p{k}" for k in range(20)], "y": ["a", "b"] * 10})
+    found.to_csv(tmp_path / "t.csv", index=False)
+    assert len(EPClassifier().fit(Table(tmp_path / "t.csv", target="y")).categories_["who"]) == 20
+
+
+@pytest.mark.parametrize("memory", [1 << 28, 0])
+def test_missing_text_is_a_level_of_its_own_if_asked(memory, frame, tmp_path):
+    holes = frame[[*FEATURES, "label"]].copy()
+    holes.loc[::7, "kind"] = None
+    holes.to_csv(tmp_path / "holes.csv", index=False)
+    with pytest.raises(ValueError, match=r"holes\.csv, row 1, column 'kind': the value is missing.*missing='mean'"):
+        EPClassifier().fit(Table(tmp_path / "holes.csv", target="label"))
+    model = EPClassifier().fit(Table(tmp_path / "holes.csv", target="label", missing="mean", memory=memory))
+    filled = holes.assign(kind=holes["kind"].fillna("(missing)"))
+    assert_same(model, EPClassifier().fit(filled[FEATURES], filled["label"]))
+    found = np.concatenate(list(model.predict_proba(Table(tmp_path / "holes.csv"))))
+    np.testing.assert_allclose(found, model.predict_proba(filled[FEATURES]), atol=1e-12)
+
+
 def test_a_model_file_holds_the_preprocessing(frame, files, tmp_path):
     model = EPClassifier().fit(table_of(files["csv"], "label"))
     save(model, tmp_path / "model.cavity")
     again = load(tmp_path / "model.cavity")
     np.testing.assert_array_equal(again.predict_proba(frame[FEATURES]), model.predict_proba(frame[FEATURES]))
     assert again.preprocessing_["numbers"] == NUMBERS
+    model.preprocessing_ = {**model.preprocessing_, "hashed": ["text"], "hash_bits": 30}
+    save(model, tmp_path / "forged.cavity")
+    with pytest.raises(ValueError, match="its preprocessing makes 1073741828 columns, and it has 4"):
+        load(tmp_path / "forged.cavity")
 
 
 def test_rows_of_a_table_can_be_taken_in_as_a_stream(frame, files):

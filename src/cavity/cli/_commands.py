@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from cavity.cli._fit import Files, check_place
+from cavity.cli._fit import Files, check_places
 from cavity.cli._models import check_levels, codes_of, is_classifier, load_model, table_for, targets_of, weights_of
-from cavity.cli._terminal import TROUBLE, out
+from cavity.cli._terminal import TROUBLE, tell
 from cavity.estimators import save
 from cavity.estimators._reading import blocks_of
 from cavity.estimators._scores import log_densities, score_of
@@ -39,7 +39,7 @@ def predict(
     A classifier writes the label and the probability of every class; a regressor the mean, the standard deviation of
     new targets, and the quantiles that were asked for.
     """
-    check_place(out_path)
+    check_places({"--out": out_path}, [model, *files])
     fitted = load_model(model)
     if quantile and is_classifier(fitted):
         raise ValueError(f"--quantile is for regressors, and {model} holds a classifier")
@@ -49,7 +49,7 @@ def predict(
             columns = _labels(fitted, block) if is_classifier(fitted) else _numbers(fitted, block, quantile or [])
             write(columns)
             rows += block.batch.n_rows
-    out().print(f"{rows:,} rows to {out_path}: {', '.join(columns)}", markup=False)
+    tell(f"{rows:,} rows to {out_path}: {', '.join(columns)}")
 
 
 def _labels(model: Any, block: Block) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def score(model: Model, files: Files, target: Target = None, weight: Weight = No
     measured = _of_labels(fitted, table) if is_classifier(fitted) else _of_numbers(fitted, table)
     room = max(map(len, measured))
     for name, value in measured.items():
-        out().print(f"{name:{room}s}  {value}", markup=False)
+        tell(f"{name:{room}s}  {value}")
 
 
 def _of_labels(model: Any, table: Table) -> dict[str, str]:
@@ -157,7 +157,7 @@ def update(
     Rows are read block by block. The model is replaced after the last one.
     """
     place = out_path or model
-    check_place(place)
+    check_places({"--out" if out_path else "the model": place}, files)
     fitted, rows, troubled = load_model(model), 0, False
     table = table_for(fitted, files, {"target": target, "weight": weight, "offset": offset}, target=True)
     for block in blocks_of(fitted, table):
@@ -167,6 +167,6 @@ def update(
         fitted.partial_fit(block.rows, known, sample_weight=weights, offset=block.offset, halflife=halflife)
         rows, troubled = rows + block.batch.n_rows, troubled or not fitted.status_.is_success
     save(fitted, place)
-    out().print(f"{rows:,} rows added, {fitted._totals.rows:,.10g} in all: {place}", markup=False)
+    tell(f"{rows:,} rows added, {fitted._totals.rows:,.10g} in all: {place}")
     if troubled:
         raise typer.Exit(TROUBLE)

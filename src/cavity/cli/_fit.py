@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import glob
+import os
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +13,7 @@ import typer
 
 from cavity.cli._models import status_of
 from cavity.cli._options import ESTIMATORS, estimator_choices, parameters_for, plain_value, table_choices, table_values
-from cavity.cli._terminal import TROUBLE, FitProgress, out, say
+from cavity.cli._terminal import TROUBLE, FitProgress, say, tell
 from cavity.estimators import save
 from cavity.tables import Table, Texts, open_reader
 from cavity.tables._batches import listed
@@ -36,7 +38,9 @@ def fit(
         Path | None,
         typer.Option(help="File that keeps the state of the fit; the same command continues from it."),
     ] = None,
-    every: Annotated[float, typer.Option(help="Least number of seconds between two writes of the checkpoint.")] = 60.0,
+    every: Annotated[
+        float | None, typer.Option(help="Least number of seconds between two writes of the checkpoint. (default 60)")
+    ] = None,
     task: Annotated[str, typer.Option(help="classify, regress, or auto, which decides by the target.")] = "auto",
     **choices: Any,
 ) -> None:
@@ -49,34 +53,57 @@ def fit(
     Exit codes: 0 if all is well; 1 if the fit had numerical trouble, and the model was written anyway; 2 if the input
     is bad, and nothing was written; 130 after Ctrl-C.
     """
-    for place in (model, checkpoint):
-        check_place(place)
+    check_places({"--model": model, "--checkpoint": checkpoint}, files)
+    if every is not None and checkpoint is None:
+        raise ValueError("--every has no effect here, it needs --checkpoint; leave it out")
+    if checkpoint is not None and choices.get("covariance") == "diagonal":
+        raise ValueError("--checkpoint has no effect here, it needs a --covariance other than diagonal; leave it out")
     names = [choice.name for choice in table_choices()]
     given = {name: value for name, value in choices.items() if value is not None and value != []}
     target = target or _only_target(files)
     table = Table(files, target=target, **table_values({name: given.pop(name) for name in names if name in given}))
     kind = _task(task, table, files, given)
-    visible = given.pop("verbose", True)
+    visible, seed = given.pop("verbose", True), given.get("random_state")
     with FitProgress(visible, checkpoint) as progress:
         estimator = ESTIMATORS[kind](**parameters_for(kind, given), verbose=progress)
         try:
-            estimator.fit(table, checkpoint=checkpoint, every=every)
+            estimator.fit(table, checkpoint=checkpoint, every=60.0 if every is None else every)
         except KeyboardInterrupt as error:
             raise KeyboardInterrupt(_interrupted(checkpoint)) from error
     estimator.set_params(verbose=None)
     save(estimator, model)
-    _remove(checkpoint)
+    if estimator.plan_.covariance != "diagonal":
+        _remove(checkpoint)
+        if seed is not None:
+            say("warning: --random-state had no effect: only a diagonal covariance depends on the order of the rows")
+    elif checkpoint is not None:
+        say("warning: --checkpoint had no effect: a fit with a diagonal covariance keeps none")
     _tell(estimator, model, target)
     if not estimator.status_.is_success:
         raise typer.Exit(TROUBLE)
 
 
-def check_place(path: Path | None) -> None:
-    """Refuse a file that could not be written, before any work is done."""
-    if path is not None and path.is_dir():
-        raise ValueError(f"{path} is a folder; name a file")
-    if path is not None and not path.parent.is_dir():
-        raise ValueError(f"{path}: there is no folder {path.parent}; make it first")
+def check_places(outputs: Mapping[str, Path | None], inputs: Sequence[Path]) -> None:
+    """Refuse files that could not be written, or that would replace an input or each other, before any work is done."""
+    taken = dict.fromkeys(inputs, "an input")
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder; name a file")
+        if not path.parent.is_dir():
+            raise ValueError(f"{path}: there is no folder {path.parent}; make it first")
+        for other, role in taken.items():
+            if _is_same(path, other):
+                raise ValueError(f"{option} {path} would overwrite {other}, which is {role}; name another file")
+        taken[path] = f"the file of {option}"
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, through symbolic and hard links too, or will when it is written."""
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _only_target(files: list[Path]) -> str:
@@ -111,18 +138,17 @@ def _remove(checkpoint: Path | None) -> None:
     """Remove a checkpoint that is not needed any more, and what a run that was killed may have left of one."""
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
-        for left in checkpoint.parent.glob(f".{checkpoint.name}.{'[0-9a-f]' * 16}"):
+        for left in checkpoint.parent.glob(f".{glob.escape(checkpoint.name)}.{'[0-9a-f]' * 16}"):
             left.unlink(missing_ok=True)
 
 
 def _tell(estimator: Any, model: Path, target: str) -> None:
     """Say what was fitted, and how it ended."""
     rows, features = estimator._totals.rows, estimator.n_features_in_
-    console = out()
-    console.print(f"{type(estimator).__name__} of {target!r} by {features} columns, {rows:,.10g} rows", markup=False)
-    console.print(f"posterior  {estimator.plan_}", markup=False)
-    console.print(f"status     {status_of(estimator)}", markup=False)
-    console.print(f"model      {model}", markup=False)
+    tell(f"{type(estimator).__name__} of {target!r} by {features} columns, {rows:,.10g} rows")
+    tell(f"posterior  {estimator.plan_}")
+    tell(f"status     {status_of(estimator)}")
+    tell(f"model      {model}")
 
 
 def task_of(files: Sequence[Path], target: str, text: Collection[str], loss: Any) -> tuple[str, str]:

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from rich.markup import escape
 from rich.table import Table as Grid
+from rich.text import Text
 
 from cavity.cli._commands import Model
-from cavity.cli._fit import check_place
+from cavity.cli._fit import check_places
 from cavity.cli._models import is_classifier, load_model, status_of
 from cavity.cli._page import Entry, coefficients_part, components_part, course_part, page
-from cavity.cli._terminal import out
+from cavity.cli._terminal import out, tell, visible
 from cavity.estimators._preprocessing import Preprocessing
 from cavity.estimators._reports import summary_columns
 
@@ -33,7 +33,7 @@ def inspect(
 
     Its form of posterior, how the fit ended, its coefficients and its variance components.
     """
-    check_place(html)
+    check_places({"--html": html}, [model])
     fitted = load_model(model)
     if html is not None:
         _write_page(html, model.name, fitted, every)
@@ -41,7 +41,7 @@ def inspect(
     console, facts = out(), _facts(fitted)
     room = max(map(len, facts))
     for name, value in facts.items():
-        console.print(f"{name:{room}s}  {value}", markup=False)
+        tell(f"{name:{room}s}  {value}")
     labels, columns = summary_columns(fitted)
     count = len(labels) - _components(fitted)
     kept = _largest(columns, count, count if every else _MOST)
@@ -67,7 +67,7 @@ def _write_page(path: Path, name: str, model: Any, every: bool) -> None:
     kept = _largest(columns, count, count if every else _MOST_OF_PAGE)
     parts = coefficients_part([entries[k] for k in kept], count), components_part(entries[count:])
     path.write_text(page(name, _facts(model), *parts, course_part(traces, float(model.tol))), encoding="utf-8")
-    out().print(f"{path}: {kept.size:,} of {count:,} coefficients", markup=False)
+    tell(f"{path}: {kept.size:,} of {count:,} coefficients")
 
 
 def _facts(model: Any) -> dict[str, str]:
@@ -86,7 +86,7 @@ def _facts(model: Any) -> dict[str, str]:
         facts["prior variance"] = _listed([f"{v:.3g}" for v in np.unique(np.atleast_1d(model.prior_variance_))])
     if not is_classifier(model) and model.loss != "poisson" and not model._is_spread:
         facts["noise scale"] = f"{model.scale_:.4g}"
-    return facts
+    return {name: visible(value) for name, value in facts.items()}
 
 
 def _components(model: Any) -> int:
@@ -104,7 +104,7 @@ def _largest(columns: Columns, count: int, most: int) -> NDArray[np.intp]:
 def _name(label: Any) -> str:
     """Write the name of a coefficient, of a class if there are several."""
     joined = " ".join(part for part in map(str, label) if part) if isinstance(label, tuple) else str(label)
-    return joined.removeprefix("variance of ")
+    return visible(joined.removeprefix("variance of "))
 
 
 def _grid(kind: str, labels: list[Any], columns: Columns, rows: NDArray[np.intp]) -> Grid:
@@ -116,7 +116,7 @@ def _grid(kind: str, labels: list[Any], columns: Columns, rows: NDArray[np.intp]
         grid.add_column(name, justify="right", no_wrap=True)
     for k in rows:
         numbers = [f"{columns[c][k]:.4f}" if c == "P(> 0)" else f"{columns[c][k]:.4g}" for c in shown]
-        grid.add_row(escape(_name(labels[k])), *numbers)
+        grid.add_row(Text(_name(labels[k])), *numbers)
     return grid
 
 

@@ -12,8 +12,12 @@ from numpy.typing import NDArray
 from cavity._checks import shown
 from cavity.cli._options import ESTIMATORS
 from cavity.estimators import load
+from cavity.estimators._categories import level_text
 from cavity.estimators._preprocessing import Preprocessing
-from cavity.tables import Block, Table
+from cavity.tables import Block, Table, Texts, open_reader
+from cavity.tables._batches import where
+from cavity.tables._cells import not_numbers
+from cavity.tables._first_pass import MISSING
 
 
 def load_model(path: Path) -> Any:
@@ -57,20 +61,21 @@ def codes_of(model: Any, table: Table, block: Block) -> NDArray[np.intp]:
     if np.any(codes < 0):
         row = int(np.argmin(codes))
         raise ValueError(
-            f"{_where(block, row, table.target)}: the label {shown(block.target[row])} is none of the model's classes "
-            f"{', '.join(map(shown, list(classes)[:10]))}"
+            f"{where(block.batch, row, table.target)}: the label {shown(block.target[row])} is none of the model's "
+            f"classes {', '.join(map(shown, list(classes)[:10]))}"
         )
     return codes
 
 
 def targets_of(table: Table, block: Block) -> NDArray[np.float64]:
     """Numbers of a block's target column."""
+    if isinstance(block.batch.columns[str(table.target)], Texts):
+        remedy = "correct it, or name another column by --target"
+        raise not_numbers(open_reader(block.batch.path), str(table.target), "targets must be numbers", remedy)
     values: NDArray[Any] = np.asarray(block.target)
-    if values.dtype.kind != "f":
-        raise ValueError(f"{block.batch.path}, column {table.target!r}: targets must be numbers, got text")
     if np.any(np.isnan(values)):
         row = int(np.argmax(np.isnan(values)))
-        raise ValueError(f"{_where(block, row, table.target)}: the number is missing")
+        raise ValueError(f"{where(block.batch, row, table.target)}: the number is missing; fill it, or leave it out")
     return values
 
 
@@ -79,11 +84,12 @@ def weights_of(table: Table, block: Block) -> NDArray[np.float64]:
     if block.weight is None:
         return np.ones(block.batch.n_rows)
     weights: NDArray[Any] = np.asarray(block.weight)
-    bad = np.ones(1, dtype=bool) if weights.dtype.kind != "f" else ~((weights >= 0.0) & (weights < np.inf))
+    bad = ~((weights >= 0.0) & (weights < np.inf))
     if np.any(bad):
         row = int(np.argmax(bad))
         raise ValueError(
-            f"{_where(block, row, table.weight)}: a weight must be a number of zero or more, got {shown(weights[row])}"
+            f"{where(block.batch, row, table.weight)}: a weight must be a number of zero or more, got "
+            f"{shown(weights[row])}"
         )
     return weights
 
@@ -92,14 +98,13 @@ def check_levels(model: Any, block: Block) -> None:
     """Refuse levels of categories that the model does not know, and so cannot learn from."""
     for name, known in vars(model).get("categories_", {}).items():
         column: Any = block.batch.columns[name]
-        strange = sorted(set(column.levels) - set(map(str, known)))
-        if strange:
-            row = int(np.argmax(column.codes == column.levels.index(strange[0])))
+        levels = set(map(level_text, known))
+        strange = np.array([level_text(one) not in levels for one in column.levels] + [MISSING not in levels])
+        rows = np.flatnonzero(strange[column.codes])  # the code -1, of missing ones, takes the last
+        if rows.size:
+            code = column.codes[rows[0]]
+            what = f"the level {shown(column.levels[code])}" if code >= 0 else "a missing level"
             raise ValueError(
-                f"{_where(block, row, name)}: the level {shown(strange[0])} was not in the rows of the fit, and a "
-                "stream cannot add one; fit again with all rows"
+                f"{where(block.batch, int(rows[0]), name)}: {what} was not in the rows of the fit, and an update "
+                "cannot add one; fit again with all rows"
             )
-
-
-def _where(block: Block, row: int, column: str | None) -> str:
-    return f"{block.batch.path}, row {block.batch.first + row}, column {column!r}"

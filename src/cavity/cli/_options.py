@@ -87,7 +87,7 @@ def with_choices(function: Callable[..., Any], choices: list[Choice]) -> Callabl
 
 
 def parameters_for(task: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values for the constructor of an estimator; `ValueError` for an option that it does not have."""
+    """Values for the constructor of an estimator; `ValueError` for an option that it does not have, or not use."""
     kind = ESTIMATORS[task]
     known = inspect.signature(kind).parameters
     for name in given:
@@ -95,11 +95,33 @@ def parameters_for(task: str, given: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(
                 f"--{name.replace('_', '-')} is not an option of {kind.__name__}, which --task {task} fits"
             )
-    return {name: plain_value(value) if isinstance(value, str) else value for name, value in given.items()}
+    values = {name: plain_value(value) if isinstance(value, str) else value for name, value in given.items()}
+    every = {name: parameter.default for name, parameter in known.items()} | values
+    for name, (needed, is_met) in _NEEDED.items():
+        if name in given and not is_met(every):
+            raise ValueError(f"--{name.replace('_', '-')} has no effect here, it needs {needed}; leave it out")
+    return values
+
+
+# Parameters that have an effect with certain others only: which, and whether values of all parameters have them.
+_NEEDED: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
+    "quantile": ("--loss quantile", lambda every: every["loss"] == "quantile"),
+    "epsilon": ("--loss huber", lambda every: every["loss"] == "huber"),
+    "scale": ("a loss other than poisson", lambda every: every["loss"] != "poisson"),
+    "normalize_y": (
+        "a loss other than poisson, negative_binomial and gamma",
+        lambda every: every["loss"] not in ("poisson", "negative_binomial", "gamma"),
+    ),
+    "intercept_prior_variance": ("--fit-intercept", lambda every: bool(every["fit_intercept"])),
+    "random_state": ("--covariance diagonal", lambda every: every["covariance"] in ("diagonal", "auto")),
+    "tol": ("--max-iter 2 or more", lambda every: every["max_iter"] != 1),
+}
 
 
 def table_values(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values for the constructor of a table."""
+    """Values for the constructor of a table; `ValueError` for an option that has no effect."""
+    if "hash_bits" in given and not given.get("hash_columns"):
+        raise ValueError("--hash-bits has no effect here, it needs --hash; leave it out")
     defaults = {name: p.default for name, p in inspect.signature(Table).parameters.items()}
     whole = {name: size_of(name, value) for name, value in given.items() if _is_whole(defaults[name])}
     return {**given, **whole}

@@ -25,14 +25,24 @@ from cavity.estimators import Progress
 TROUBLE, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit codes; the last is that of programs ended by Ctrl-C
 
 
+def visible(text: str) -> str:
+    """Write control characters, which a terminal would obey, as escapes: files may have them in names and labels."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def say(text: str) -> None:
     """Write one line to standard error."""
-    typer.echo(f"cavity: {' '.join(text.split())}", err=True)
+    typer.echo(f"cavity: {visible(' '.join(text.split()))}", err=True)
+
+
+def tell(text: str) -> None:
+    """Write one line of results."""
+    out().print(visible(text), markup=False)
 
 
 def out() -> Console:
     """Give the console of results, made when asked for: standard output may have been replaced."""
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    return Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
 
 
 def progress_console() -> Console:

@@ -11,6 +11,6 @@ try:
 except ImportError as error:
     if error.name is None or error.name.partition(".")[0] not in ("dask", "distributed"):
         raise
-    raise ImportError("cavity.dask needs dask and distributed: pip install 'cavity[dask]'") from error
+    raise ImportError("cavity.dask needs dask and distributed: pip install 'dask[array]' distributed") from error
 
 __all__ = ["fit", "predict", "predict_proba"]

@@ -35,7 +35,7 @@ from cavity.dask._tasks import (
 from cavity.ep.options import Options
 from cavity.ep.partitions import run
 from cavity.ep.result import Result
-from cavity.estimators._categories import Levels
+from cavity.estimators._categories import Levels, level_order
 from cavity.estimators._progress import loop_report
 from cavity.estimators._runs import Task, course_of
 from cavity.estimators._sources import Coding, Moments, Summary
@@ -123,9 +123,9 @@ class OnDask:
         """Run EP for every linear predictor."""
         p, outcomes = task.parameters, []
         if task.plan.covariance == "diagonal":
+            advice = "use fewer columns" if task.plan.chosen else "leave covariance at 'auto'"
             raise ValueError(
-                f"on Dask a posterior has all correlations, but the plan for these rows is a {task.plan}; take fewer "
-                "columns, or covariance='full' or 'sparse'"
+                f"on Dask a posterior has all correlations, but the plan for these rows is a {task.plan}; {advice}"
             )
         options = Options(p.max_iter, p.tol, single_pass=p.max_iter == 1)
         checkpoint = None if task.checkpoint is None else task.checkpoint(self._digest())
@@ -238,7 +238,7 @@ def _single(source: DaskSource) -> list[range]:
 
 
 def _all_levels(looks: Sequence[Look]) -> Levels:
-    """Levels of every column of categories: as a categorical type has them, else all that occur, sorted."""
+    """Levels of every column of categories: as an ordered categorical type has them, else sorted."""
     full = [look.levels for look in looks if look.rows]
     found: Levels = {}
     for name in full[0]:
@@ -250,7 +250,7 @@ def _all_levels(looks: Sequence[Look]) -> Levels:
         if all(known == lists[0] for known in lists):
             found[name] = lists[0]
         else:
-            found[name] = sorted({level for known in lists for level in known}, key=lambda at: (str(type(at)), at))
+            found[name] = sorted({level for known in lists for level in known}, key=level_order)
     return found
 
 

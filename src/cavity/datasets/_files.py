@@ -44,5 +44,5 @@ def text(filename: str) -> str:
 def _damaged(filename: str, reason: str) -> DataError:
     return DataError(
         f"data file {filename}.bz2 of cavity.datasets is damaged ({reason}); "
-        "reinstall the package: pip install --force-reinstall --no-deps cavity"
+        "install the package again: pip install --force-reinstall --no-deps . in its folder"
     )

@@ -38,6 +38,8 @@ FloatArray = NDArray[np.float64]
 # What may be left to gain, in nats, and the distance of a logarithm from the maximum where the data determine it: far
 # below one nat, at which the data begin to prefer one of two values. Halving both costs about one iteration of EP.
 GAIN, CLOSE = 0.01, 0.02
+# Last step of normal rows, which are summed up once: a result that does not depend on where the search started.
+EXACT = 1e-5
 # Longest step of a logarithm where it is prolonged because sites follow, a factor of 4.5 in a variance; a third of it
 # before the sites have settled. With twice as much models of mean and spread fail now and then, with half of it EP
 # takes longer.
@@ -126,7 +128,8 @@ class Point(NamedTuple):
         diagonal = np.diag_indices_from(curvature)
         least = np.maximum(0.5 * np.abs(self.gradient), 1e-12)
         curvature[diagonal] = np.maximum(curvature[diagonal], least)
-        return np.asarray(np.linalg.lstsq(curvature, self.gradient, rcond=1e-12)[0]), curvature
+        step = np.asarray(np.linalg.lstsq(curvature, self.gradient, rcond=1e-12)[0])
+        return step * min(1.0, 2.0 / max(float(np.max(np.abs(step), initial=0.0)), 1e-300)), curvature
 
 
 def is_found(gradient: FloatArray, step: FloatArray, curvature: FloatArray) -> bool:
@@ -219,10 +222,10 @@ def maximise_evidence(
     many steps are taken. ``point`` is where it starts, if that is known; ``last`` says whether a step is taken from
     where next to nothing is left to gain. Returns the point where it ends.
     """
-    point, k, found = evidence(posterior, groups, rows) if point is None else point, len(groups), False
+    point, k = evidence(posterior, groups, rows) if point is None else point, len(groups)
     for _ in range(most):
         step, curvature = point.step()
-        before, found = found, is_found(point.gradient, step, curvature)
+        found = is_found(point.gradient, step, curvature)
         if found and not last:
             break
         prior, scale = posterior.prior, 1.0 if rows is None else rows.scale
@@ -238,7 +241,7 @@ def maximise_evidence(
             set_hyperparameters(posterior, prior, scale, rows)
             break
         point = new
-        if found and (before or rows is None):  # one more step of normal rows, which is all that they get
+        if found and (rows is None or float(np.max(np.abs(step))) < EXACT):  # normal rows are asked only once
             break
     return point
 
@@ -288,6 +291,8 @@ class Hyperparameters:
         Whether the field ``scale`` of the loss is to be found.
     least
         Smallest noise scale.
+    past
+        What rows that are gone say of the logarithm of the scale: information and shift of a Gaussian.
     is_found
         Whether the last update left next to nothing to gain.
     """
@@ -295,6 +300,7 @@ class Hyperparameters:
     groups: Sequence[Group] = ()
     scale: bool = False
     least: float = 0.0
+    past: tuple[float, float] = (0.0, 0.0)
     is_found: bool = False
     # Of the last iteration: logarithms, distances to the maximum with the sites as they were (of the noise scale the
     # slope), and by which share of a move the maximum comes closer.
@@ -322,7 +328,9 @@ class Hyperparameters:
         apart = np.log(variances_of(posterior.prior, groups)) - here + point.step()[0]
         kept, before = apart, self._apart
         if self.scale:
-            slope, information = float(noise[0]), max(float(noise[1]), 0.5 * abs(float(noise[0])), 1e-12)
+            past, shift = self.past
+            slope, information = float(noise[0]) + shift - past * float(np.log(scale)), float(noise[1]) + past
+            information = max(information, 0.5 * abs(slope), 1e-12)
             slope = 0.0 if scale <= self.least and slope < 0.0 else slope
             here, kept = np.append(here, np.log(scale)), np.append(apart, slope)
             apart, curvature = np.append(apart, slope / information), np.pad(curvature, (0, 1))
@@ -493,6 +501,8 @@ def _density_along(
                 return -np.inf
         else:
             variances = variances_of(start, groups)
+            if 2.0 * point > -np.log(LEAST * groups[g].size):  # beyond the largest variance
+                return -np.inf
             variances[g] = np.exp(2.0 * point)
             moved = with_variances(start, groups, variances)
         if not set_hyperparameters(posterior, moved, new, rows):

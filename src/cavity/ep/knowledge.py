@@ -9,7 +9,7 @@ posterior is kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -66,6 +66,9 @@ class Knowledge(Protocol):
     def times(self, factor: float) -> Any:
         """Keep a share of it."""
 
+    def with_factor(self, log_factor: float) -> Any:
+        """Multiply by a constant."""
+
     def moved(self, ratio: float, shift: FloatArray) -> Any:
         """Say the same of coefficients that are ``ratio`` times these, plus ``shift``."""
 
@@ -88,6 +91,16 @@ class DenseKnowledge:
         """Say what a lower triangle in one row of numbers does, column by column."""
         return cls(np.asarray(dtpttr(shift.size, flat, uplo="L")[0]), shift)
 
+    @classmethod
+    def of_normal_rows(cls, rows: FloatArray, targets: FloatArray, weights: FloatArray | None, scale: float) -> Self:
+        """Say what rows with normal noise do."""
+        weighted = rows if weights is None else rows * weights[:, None]
+        squares = float(targets @ (targets if weights is None else weights * targets))
+        information = rows.T @ weighted
+        return cls(
+            0.5 * (information + information.T) / scale**2, targets @ weighted / scale**2, -0.5 * squares / scale**2
+        )
+
     def posterior(self, prior: FactorialGaussian) -> DenseGaussian:
         """Multiply by a prior."""
         precision = np.array(self.information, order="F")
@@ -107,6 +120,10 @@ class DenseKnowledge:
         return DenseKnowledge(
             self.information + other.information, self.shift + other.shift, self.log_scale + other.log_scale
         )
+
+    def with_factor(self, log_factor: float) -> DenseKnowledge:
+        """Multiply by a constant."""
+        return replace(self, log_scale=self.log_scale + log_factor)
 
     def times(self, factor: float) -> DenseKnowledge:
         """Keep a share of it."""
@@ -153,6 +170,10 @@ class SparseKnowledge:
         information = sparse.csc_array(self.information + other.information)
         return SparseKnowledge(information, self.shift + other.shift, border, self.log_scale + other.log_scale)
 
+    def with_factor(self, log_factor: float) -> SparseKnowledge:
+        """Multiply by a constant."""
+        return replace(self, log_scale=self.log_scale + log_factor)
+
     def times(self, factor: float) -> SparseKnowledge:
         """Keep a share of it."""
         return SparseKnowledge(factor * self.information, factor * self.shift, self.border, factor * self.log_scale)
@@ -193,6 +214,10 @@ class DiagonalKnowledge:
     def plus(self, other: DiagonalKnowledge) -> DiagonalKnowledge:
         """Add what other rows say."""
         return DiagonalKnowledge(self.sites * other.sites)
+
+    def with_factor(self, log_factor: float) -> DiagonalKnowledge:
+        """Multiply by a constant."""
+        return replace(self, sites=replace(self.sites, log_scale=self.sites.log_scale + log_factor))
 
     def times(self, factor: float) -> DiagonalKnowledge:
         """Keep a share of it."""

@@ -24,7 +24,7 @@ def inference_data(model: Any, X: Any, y: Any, n: int, random_state: Any, offset
     try:
         arviz = import_module("arviz")
     except ModuleNotFoundError as error:
-        raise ImportError("draws for ArviZ need arviz: pip install cavity[arviz]") from error
+        raise ImportError("draws for ArviZ need arviz: pip install 'arviz<1'") from error
     if X is None and y is not None:
         raise ValueError("y needs the rows X that it belongs to")
     n, rng = whole_number("n", n, least=1), check_random_state(random_state)

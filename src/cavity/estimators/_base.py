@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
@@ -89,11 +89,15 @@ class LinearEP(ReadsRows):
         self, p: Parameters, predictors: int, units: tuple[float, float] = (1.0, 0.0)
     ) -> tuple[FactorialGaussian, tuple[Group, ...]]:
         """Prior of all coefficients of a posterior, and which of its variances are to be found."""
-        groups = p.groups(self._sizes(), self._rate / units[0])
+        groups = p.groups(self._sizes(), self._rate, units[0])
         prior = p.prior(self._first_spread, groups, self._columns, *units)
         if predictors == 1:
             return prior, groups
         return repeated(prior, predictors), repeated_groups(groups, predictors, prior.dim)
+
+    def _fit_units(self) -> tuple[float, float]:
+        """Give the unit of the coefficients and the centre of the intercept's prior in a fit."""
+        return 1.0, 0.0
 
     def _sizes(self) -> FloatArray:
         """Mean squares of the columns in their units; one where variances are given and nobody has looked."""
@@ -212,7 +216,7 @@ class LinearEP(ReadsRows):
     def _task(self, loss: Any, plan: Plan) -> Task:
         """Describe the run."""
         p = Parameters.of(self, self._width)
-        prior, groups = self._prior_and_groups(p, getattr(loss, "predictors", 1))
+        prior, groups = self._prior_and_groups(p, getattr(loss, "predictors", 1), self._fit_units())
         free = Hyperparameters(groups, self._finds_scale, self._least_scale())
         return Task(loss, prior, plan, p, free, self._columns, random_state=self.random_state)
 
@@ -240,12 +244,12 @@ class LinearEP(ReadsRows):
 
     def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], totals: Totals) -> None:
         """Keep what a fit found in rows of which these are the sums."""
-        for name in ("_rows_at_revision", "_first_rows"):  # of a stream
+        for name in ("_rows_at_revision", "_kept", "_order", "_unsettled"):  # of a stream
             self.__dict__.pop(name, None)
         traces = tuple(o.trace for o in outcomes)
         p = Parameters.of(self, self._width)
         self._revise(
-            _free=self._prior_and_groups(p, getattr(outcomes[0].loss, "predictors", 1))[1],
+            _free=self._prior_and_groups(p, getattr(outcomes[0].loss, "predictors", 1), self._fit_units())[1],
             _knowledge=tuple(o.sites for o in outcomes),
             _priors=tuple(o.prior for o in outcomes),
             _posteriors=tuple(o.posterior for o in outcomes),
@@ -268,12 +272,13 @@ class LinearEP(ReadsRows):
     def _check_finite(self) -> None:
         """Refuse a posterior that numbers cannot hold; what was before is then kept."""
         fine = True
-        for posterior in self._whole_posteriors():
+        posteriors = self._present_posteriors()
+        for posterior in posteriors:
             stds = self._units[0] * np.sqrt(posterior.variance)  # in units of y, in which they may underflow
             stds[: self._width] /= self._columns.unit
             fine &= bool(np.all(np.isfinite(posterior.mean)) and np.all((stds > 0.0) & (stds < np.inf)))
         what = "evidence" if fine else "posterior"
-        if what == "posterior" or not np.isfinite(self.log_evidence_):
+        if what == "posterior" or not np.isfinite(sum(posterior.log_mass for posterior in posteriors)):
             raise ValueError(
                 f"the {what} is beyond what numbers can hold: bring columns and targets to ordinary sizes, or narrow "
                 "the prior"
@@ -289,8 +294,8 @@ class LinearEP(ReadsRows):
             if plan.covariance == "diagonal" and plan.chosen and plan is not before.get("plan_"):
                 text = (
                     "standard deviations are conditional on the other coefficients, and so too small where columns are "
-                    f"correlated: {plan.reason}. Use fewer columns, or covariance='full' if you can wait; "
-                    "covariance='diagonal' accepts this without a warning"
+                    f"correlated: {plan.reason}. Use fewer columns; covariance='diagonal' accepts this without a "
+                    "warning"
                 )
                 warnings.warn(text, ConditionalDeviationsWarning, stacklevel=4)
             if not self.status_.is_success:
@@ -308,13 +313,40 @@ class LinearEP(ReadsRows):
 
 def _checkpoint(model: LinearEP, path: str | os.PathLike[str], every: float, digest: str) -> Checkpoint:
     """Open the checkpoint of a fit to data of this digest."""
-    parameters = {name: value for name, value in sorted(model.get_params().items()) if name != "verbose"}
-    described = ", ".join(f"{name}={_described(value)}" for name, value in parameters.items())
-    return Checkpoint(path, every, {"model": type(model).__name__, "parameters": described, "data": digest})
+    parameters = sorted((name, value) for name, value in model.get_params().items() if name != "verbose")
+    described = {f"parameter {name}": _described(value) for name, value in parameters}
+    return Checkpoint(path, every, {"model": type(model).__name__, **described, "data": digest})
 
 
 def _described(value: Any) -> str:
-    """Write a parameter such that different ones differ."""
-    if not isinstance(value, np.ndarray):
+    """Write a parameter by its content: other content differs, and equal content does not, in whatever process."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return repr(value)
-    return f"array {value.shape} {hashlib.blake2b(value.tobytes(), digest_size=8).hexdigest()}"
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return f"array {value.dtype} {value.shape} {_digest(value.tobytes())}"
+    content: Any
+    if isinstance(value, np.ndarray):
+        content = value.shape, *value.ravel().tolist()
+    elif hasattr(value, "to_numpy"):  # DataFrames, Series and indices
+        content = *getattr(value, "columns", [getattr(value, "name", None)]), value.to_numpy()
+    elif isinstance(value, Mapping):
+        content = sorted((_described(key), _described(one)) for key, one in value.items())
+    elif isinstance(value, Set):
+        content = sorted(map(_described, value))
+    elif isinstance(value, list | tuple):
+        content = value
+    elif isinstance(value, np.random.Generator):
+        content = value.bit_generator.state
+    elif isinstance(value, type) or hasattr(value, "__code__"):  # classes and functions, by their names
+        return f"{value.__module__}.{value.__qualname__}"
+    else:  # dataclasses, RandomState, and other objects; what has no state has its type, unless it writes more
+        content = value.__getstate__() or ([] if repr(value) == object.__repr__(value) else [repr(value)])
+    parts = content if isinstance(content, list | tuple) else [content]
+    text = f"{type(value).__qualname__}({', '.join(map(_described, parts))})"
+    return text if len(text) <= 200 else f"{type(value).__qualname__} {_digest(text.encode())}"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()

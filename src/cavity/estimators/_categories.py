@@ -6,10 +6,15 @@ not known yet: its coefficient stays at the prior, so that a new level has the m
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import isfinite
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils import check_array
 
 from cavity._checks import shown
@@ -18,19 +23,39 @@ from cavity.estimators._preprocessing import with_levels
 FloatArray = NDArray[np.float64]
 Levels = dict[str, list[Any]]
 
+# A whole number as files write a column of floats.
+_WHOLE = re.compile(r"(0|-?[1-9]\d*)\.0")
+
+
+def level_text(level: Any) -> str:
+    """Write a level as text: 5, 5.0, "5" and "5.0" are one level, whatever type a column has."""
+    if isinstance(level, float | np.floating) and level.is_integer():
+        return str(int(level))
+    text = str(level)
+    return text[:-2] if _WHOLE.fullmatch(text) else text
+
+
+def level_order(level: str) -> tuple[bool, float, str]:
+    """Key by which levels are sorted: numbers by their value, then other text."""
+    try:
+        value = float(level)
+    except ValueError:
+        value = np.inf
+    return (False, value, level) if isfinite(value) else (True, 0.0, level)
+
 
 def levels_of(X: Any) -> Levels:
     """Levels of every column of categories, by its name; none where ``X`` is not such a table."""
-    if not (hasattr(X, "columns") and hasattr(X, "dtypes") and hasattr(X, "iloc")):
+    if not (hasattr(X, "columns") and hasattr(X, "dtypes") and hasattr(X, "shape")):
         return {}
     found: Levels = {}
     for place, name in enumerate(X.columns):
-        column = X.iloc[:, place]
+        column = X.iloc[:, place] if hasattr(X, "iloc") else X[name]
         if _is_number(column.dtype):
             continue
-        levels = _coded(column, name)[1]
-        if not hasattr(column, "cat"):
-            levels = sorted(levels, key=lambda level: (str(type(level)), level))
+        levels = list(dict.fromkeys(_coded(column, name)[1]))
+        if not getattr(column.dtype, "ordered", False):
+            levels.sort(key=level_order)
         if not levels:
             raise ValueError(f"column {name!r} has no levels: it needs at least one row or one category")
         found[str(name)] = levels
@@ -47,18 +72,43 @@ def encode(X: Any, levels: Levels, unseen: bool) -> Any:
     for k, (name, known) in enumerate(levels.items()):
         columns[:, k] = width + _codes(X[next(c for c in X.columns if str(c) == name)], name, known, unseen)
         width += len(known) + 1
-    values = check_array(X[numbers], dtype=np.float64) if numbers else np.empty((X.shape[0], 0))
+    with naming_columns(X[numbers]):
+        values = check_array(X[numbers], dtype=np.float64) if numbers else np.empty((X.shape[0], 0))
     return with_levels(values, columns, width)
+
+
+@contextmanager
+def naming_columns(X: Any) -> Iterator[None]:
+    """Let scikit-learn's error of a number in ``X`` that is missing or infinite name its columns, and what to do."""
+    try:
+        yield
+    except ValueError as error:
+        found = re.match(r"Input (?:X )?contains (NaN|infinity)", str(error))
+        if found is None:
+            raise
+        values = check_array(X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False)
+        bad = (np.isnan if found[1] == "NaN" else np.isinf)(values.data if sparse.issparse(values) else values)
+        where = sparse.csr_array((bad, values.indices, values.indptr), values.shape) if bad.ndim == 1 else bad
+        rows, columns = (np.unique(places) for places in where.nonzero())
+        names = [repr(str(X.columns[j])) if hasattr(X, "columns") else str(j) for j in columns[:10]]
+        more = f" and {columns.size - 10} more" if columns.size > 10 else ""
+        advice = "drop these rows, or replace the values"
+        if found[1] == "NaN":
+            advice = "drop these rows, or fill them, for example by sklearn.impute.SimpleImputer(add_indicator=True)"
+        raise ValueError(
+            f"Input X contains {found[1]} in {rows.size} of {values.shape[0]} rows, in "
+            f"{'column' if columns.size == 1 else 'columns'} {', '.join(names)}{more}: {advice}"
+        ) from error
 
 
 def _codes(column: Any, name: str, known: list[Any], unseen: bool) -> NDArray[np.intp]:
     """Give the number of every row's level among the known ones, or their count where it is none of them."""
     codes, given = _coded(column, name)
-    places = {level: j for j, level in enumerate(known)}
+    places = {level_text(level): j for j, level in enumerate(known)}
     each = np.array([places.get(level, len(known)) for level in given], dtype=np.intp)
     found: NDArray[np.intp] = each[codes]
     if not unseen and np.any(found == len(known)):
-        new = sorted({shown(given[j]) for j in np.unique(codes[found == len(known)])})
+        new = [shown(level) for level in sorted({given[j] for j in np.unique(codes[found == len(known)])})]
         raise ValueError(
             f"column {name!r} has levels that were not among the known ones: {', '.join(new[:10])}; give it a "
             "categorical type that names all levels before the first call"
@@ -66,15 +116,28 @@ def _codes(column: Any, name: str, known: list[Any], unseen: bool) -> NDArray[np
     return found
 
 
-def _coded(column: Any, name: Any) -> tuple[NDArray[Any], list[Any]]:
+def _coded(column: Any, name: Any) -> tuple[NDArray[Any], list[str]]:
     """Give the number of every row's level, and the levels: Python looks at each level once, not at each row."""
-    if bool(column.isna().any()):
+    if bool((column.isna() if hasattr(column, "isna") else column.is_null()).any()):
         raise ValueError(f"column {name!r} has missing values: give them a level of their own, such as 'missing'")
     try:
-        codes, each = (column.cat.codes, column.cat.categories) if hasattr(column, "cat") else column.factorize()
+        if not hasattr(column, "factorize"):
+            codes, each = _of_polars(column)
+        elif hasattr(column, "cat"):
+            codes, each = column.cat.codes, column.cat.categories
+        else:
+            codes, each = column.factorize()
     except TypeError:  # a level without a hash, such as a list
         raise ValueError(f"column {name!r} must hold strings, numbers or categories of these") from None
-    return np.asarray(codes), [_plain(level, name) for level in each]
+    return np.asarray(codes), [_text(level, name) for level in each]
+
+
+def _of_polars(column: Any) -> tuple[Any, list[Any]]:
+    """Do the same for a column of polars: an ``Enum`` names all its levels, other types have those that occur."""
+    if str(column.dtype).startswith("Enum"):
+        return column.to_physical(), list(column.dtype.categories)
+    places: dict[Any, int] = {}
+    return [places.setdefault(level, len(places)) for level in column], list(places)
 
 
 def names_of(features: list[str], levels: Levels) -> list[str]:
@@ -95,12 +158,13 @@ def columns_of(features: int, levels: Levels) -> dict[str, NDArray[np.intp]]:
 
 
 def _is_number(dtype: Any) -> bool:
+    if hasattr(dtype, "is_numeric"):  # polars
+        return bool(dtype.is_numeric()) or str(dtype) == "Boolean"
     return getattr(dtype, "kind", "O") in "biufc" and not hasattr(dtype, "categories")
 
 
-def _plain(level: Any, name: Any) -> Any:
-    """Give a level as a string, number or truth value of Python, which a file can hold."""
-    plain = level.item() if isinstance(level, np.generic) else level
-    if not isinstance(plain, str | int | float | bool):
+def _text(level: Any, name: Any) -> str:
+    """Give a level that is a string, number or truth value as text."""
+    if not isinstance(level, str | int | float | bool | np.number | np.bool_):
         raise ValueError(f"column {name!r} must hold strings, numbers or categories of these, got {shown(level)}")
-    return plain
+    return level_text(level)

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin
 
-from cavity.estimators._design import checked_offset
+from cavity.estimators._design import NoWeightError, checked_offset
 from cavity.estimators._labels import LOSSES, LabelledRows, by_row, normalised
-from cavity.estimators._links import log_odds, positive_probability, softmax_probability
+from cavity.estimators._links import log_odds, log_probabilities, softmax_log_probability, softmax_probability
 from cavity.estimators._posteriors import joint_latent
 from cavity.estimators._progress import Verbose
 from cavity.estimators._reading import over_blocks, predicted_targets
@@ -171,13 +171,17 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         Returns
         -------
         Self
-            The estimator. If the rows are invalid, it is unchanged.
+            The estimator. If the rows are invalid, or all have weight zero, it is unchanged.
         """
         if self._took_row(X, y, classes, sample_weight, forget or None, offset, halflife):
             return self
-        with self._whole_or_not_at_all():
-            self._check_classes(classes)
-            self._take(X, y, sample_weight, forget, offset, halflife)
+        try:
+            with self._whole_or_not_at_all():
+                self._check_classes(classes)
+                self._take(X, y, sample_weight, forget, offset, halflife)
+        except NoWeightError:
+            if not self.__sklearn_is_fitted__():
+                raise
         return self
 
     @over_blocks
@@ -207,9 +211,9 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         if return_std:
             return by_row(mean), by_row(np.sqrt(variance))
         if self._is_joint:
-            p = np.clip(self._class_probabilities(X, offset), 1e-300, None)
-            return np.log(p) - np.log(np.maximum(1.0 - p, 1e-300))
-        return by_row(self._over_predictors(log_odds, mean, variance))
+            return log_odds(self._class_probabilities(X, offset, softmax_log_probability))
+        negative, positive = self._logs(mean, variance)
+        return by_row(positive - negative)
 
     @over_blocks
     def predict(self, X: Any, offset: ArrayLike | None = None) -> Any:
@@ -218,11 +222,10 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         if self._is_joint:
             return self.classes_[np.argmax(self._class_probabilities(X, offset), axis=1)]
         mean, variance = self._latent(X, offset)
-        if len(mean) > 1:
-            return self.classes_[np.argmax(self._over_predictors(log_odds, mean, variance), axis=0)]
-        symmetric = isinstance(self._loss, tuple(LOSSES.values()))  # then the sign of the mean decides
-        scores = mean if symmetric else self._over_predictors(log_odds, mean, variance)
-        return self.classes_[(scores[0] > 0.0).astype(np.intp)]
+        if len(mean) == 1 and isinstance(self._loss, tuple(LOSSES.values())):  # symmetric: the sign of the mean decides
+            return self.classes_[(mean[0] > 0.0).astype(np.intp)]
+        negative, positive = self._logs(mean, variance)
+        return self.classes_[np.argmax(positive - negative if len(mean) > 1 else [negative[0], positive[0]], axis=0)]
 
     @over_blocks
     def predict_proba(self, X: Any, offset: ArrayLike | None = None) -> FloatArray:
@@ -242,13 +245,15 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
         X = self._checked_for_prediction(X)
         if self._is_joint:
             return self._class_probabilities(X, offset)
-        return normalised(self._over_predictors(positive_probability, *self._latent(X, offset)))
+        return np.exp(normalised(self._logs(*self._latent(X, offset))))
 
     @over_blocks
     def predict_log_proba(self, X: Any, offset: ArrayLike | None = None) -> FloatArray:
-        """Logarithms of `predict_proba`; arguments as in `decision_function`."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X, offset))
+        """Logarithms of `predict_proba`, finite for any probability; arguments as in `decision_function`."""
+        X = self._checked_for_prediction(X)
+        if self._is_joint:
+            return self._class_probabilities(X, offset, softmax_log_probability)
+        return normalised(self._logs(*self._latent(X, offset)))
 
     def predict_proba_samples(
         self, X: Any, n: int = 100, random_state: Any = None, offset: ArrayLike | None = None
@@ -279,7 +284,7 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
             if self._is_joint:
                 draws.append(softmax(z, axis=0).T)
                 continue
-            draws.append(normalised(self._over_predictors(positive_probability, z, np.zeros_like(z))))
+            draws.append(np.exp(normalised(self._logs(z, np.zeros_like(z)))))
         return np.array(draws)
 
     def score(
@@ -295,14 +300,16 @@ class EPClassifier(ClassifierMixin, LabelledRows):  # type: ignore[misc]
             return accuracy(np.asarray(y).astype(labels.dtype), labels, weights)
         return accuracy(y, self.predict(X, offset), sample_weight)
 
-    def _class_probabilities(self, X: Any, offset: Any) -> FloatArray:
-        """Probabilities of all classes, integrated over the joint posterior."""
+    def _class_probabilities(self, X: Any, offset: Any, means: Any = softmax_probability) -> FloatArray:
+        """Probabilities of all classes, integrated over the joint posterior, or their logarithms."""
         self._refuse_offset(offset)
-        return softmax_probability(*joint_latent(self, X), self.classes_.size)[:, self._class_ranks]
+        found: FloatArray = means(*joint_latent(self, X), self.classes_.size)[:, self._class_ranks]
+        return found
 
-    def _over_predictors(self, link: Any, mean: FloatArray, variance: FloatArray) -> FloatArray:
-        """Apply a link to every linear predictor, one per row."""
-        return np.array([link(self._loss, m, v) for m, v in zip(mean, variance, strict=True)])
+    def _logs(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        """Logarithms of the probabilities of both signs, of shape ``(2, predictors, n)``."""
+        each = [log_probabilities(self._loss, m, v) for m, v in zip(mean, variance, strict=True)]
+        return np.stack(each, axis=1)
 
     @property
     def _groups(self) -> list[str] | None:

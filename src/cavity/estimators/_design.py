@@ -9,17 +9,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from scipy.special import gammaln
 from sklearn.utils.validation import _check_sample_weight
 
 from cavity._checks import number_between, positive_number, shown
 from cavity.estimators._parameters import LARGEST_NUMBER
 from cavity.estimators._preprocessing import EncodedRows
+from cavity.factors.columns import Columns
 
 FloatArray = NDArray[np.float64]
 
 
 # Weight below which forgetting takes no row: as good as none, and still positive.
 LEAST_WEIGHT = 1e-12
+
+
+class NoWeightError(ValueError):
+    """No row of a call has a positive weight."""
 
 
 class Data(NamedTuple):
@@ -30,15 +36,44 @@ class Data(NamedTuple):
     weights: Any
     offset: Any = None
 
+    @property
+    def order_key(self) -> Any:
+        """Targets, or numbers of classes, by which rows may be sorted."""
+        return self.targets[0] if len(self.targets) == 1 else np.argmax(self.targets, axis=0)
+
     def sum_over_targets(self, function: Callable[[Any], Any]) -> float:
         """Weighted sum of a function of the first targets."""
         values = function(self.targets[0])
         return float(np.sum(values) if self.weights is None else self.weights @ values)
 
 
-class FirstRows(NamedTuple):
-    """The first rows of a stream, a part per call, and how many of them were last fitted together."""
+class KeptRows(NamedTuple):
+    """The last rows of a stream, which are fitted together, and what was known before them.
 
+    Parameters
+    ----------
+    known, columns
+        Products of the sites of all rows before, for columns with these centres and units.
+    totals
+        Sums over the rows before.
+    noise
+        What they say of the logarithm of the noise scale: information and shift.
+    scale
+        Noise scale of ``known``.
+    trace
+        What happened with the rows before.
+    parts
+        The rows, a part per call.
+    fitted
+        How many of them were last fitted together.
+    """
+
+    known: tuple[Any, ...]
+    columns: Columns
+    totals: Totals
+    noise: tuple[float, float]
+    scale: float
+    trace: Any
     parts: tuple[Data, ...] = ()
     fitted: int = 0
 
@@ -47,26 +82,94 @@ class FirstRows(NamedTuple):
         """Number of rows."""
         return sum(part.X.shape[0] for part in self.parts)
 
-    def plus(self, data: Data) -> FirstRows:
-        """Add copies of rows: whoever gave them may write the next ones into the same arrays."""
-        return self._replace(parts=(*self.parts, Data(*(None if a is None else a.copy() for a in data))))
+    def plus(self, data: Data) -> KeptRows:
+        """Add copies of rows: whoever gave them may write the next ones into the same arrays.
 
-    def times(self, keep: float) -> FirstRows:
-        """Multiply the weights of all rows by a number; they stay positive."""
+        Parts are joined such that each has more than twice the rows of the next: there are few of them.
+        """
+        parts = [*self.parts, Data(*(None if a is None else a.copy() for a in data))]
+        while len(parts) > 1 and parts[-2].X.shape[0] <= 2 * parts[-1].X.shape[0]:
+            parts[-2:] = [_joined(parts[-2:])]
+        return self._replace(parts=tuple(parts))
+
+    def times(self, keep: float) -> KeptRows:
+        """Multiply the weights of all rows by a number; those of kept rows stay positive."""
         ones = (np.ones(part.X.shape[0]) if part.weights is None else part.weights for part in self.parts)
         lower = (np.maximum(keep * weights, LEAST_WEIGHT) for weights in ones)
         parts = zip(self.parts, lower, strict=True)
-        return self._replace(parts=tuple(part._replace(weights=weights) for part, weights in parts))
+        return self._replace(
+            known=tuple(one.times(keep) for one in self.known),
+            totals=self.totals.times(keep),
+            noise=(keep * self.noise[0], keep * self.noise[1]),
+            parts=tuple(part._replace(weights=weights) for part, weights in parts),
+        )
 
     def joined(self) -> Data:
         """All rows in one."""
-        matrices, targets, weights, offsets = zip(*self.parts, strict=True)
-        if any(sparse.issparse(X) for X in matrices):
-            X = sparse.csr_array(sparse.vstack([sparse.csr_array(X) for X in matrices], format="csr"))
-        else:
-            X = np.vstack(matrices)
-        sizes = [part.X.shape[0] for part in self.parts]
-        return Data(X, np.concatenate(targets, axis=-1), _filled(weights, sizes, 1.0), _filled(offsets, sizes, 0.0))
+        return self.parts[0] if len(self.parts) == 1 else _joined(self.parts)
+
+
+# Odds against rows in random order, on a logarithmic scale, from which on they count as sorted: a million to one.
+_SORTED = math.log(1e6)
+
+
+class Order(NamedTuple):
+    """How much the labels or targets of a stream look sorted, from call to call.
+
+    Where every call lies beyond all rows before it, ``up`` or ``down`` are minus the logarithms of the probability that
+    rows in random order would do so; ties are no evidence.
+    """
+
+    rows: int = 0
+    least: float = math.inf
+    largest: float = -math.inf
+    at_least: int = 0
+    at_largest: int = 0
+    up: float = 0.0
+    down: float = 0.0
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether rows in random order would hardly come like this."""
+        return max(self.up, self.down) > _SORTED
+
+    def plus(self, values: Any) -> Order:
+        """Add the rows of a call; what was found sorted stays so."""
+        if self.is_sorted:
+            return self
+        least, largest = min(self.least, float(np.min(values))), max(self.largest, float(np.max(values)))
+        return Order(
+            self.rows + len(values),
+            least,
+            largest,
+            self.at_least * (least == self.least) + int(np.count_nonzero(values == least)),
+            self.at_largest * (largest == self.largest) + int(np.count_nonzero(values == largest)),
+            self._beyond(values, self.largest, self.at_largest, self.up),
+            self._beyond(-values, -self.least, self.at_least, self.down),
+        )
+
+    def _beyond(self, values: Any, top: float, at_top: int, before: float) -> float:
+        if not self.rows or np.min(values) < top:
+            return 0.0
+        n, m, above = self.rows, len(values), int(np.count_nonzero(values > top))
+        later = _log_choices(n + m, above) - _log_choices(m, above)  # all that are above come in this call
+        earlier = _log_choices(n + m, n - at_top) - _log_choices(n, n - at_top)  # all that are below came before
+        return before + max(later, earlier)
+
+
+def _log_choices(n: int, k: int) -> float:
+    return float(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
+
+
+def _joined(parts: Sequence[Data]) -> Data:
+    """All rows of several parts."""
+    matrices, targets, weights, offsets = zip(*parts, strict=True)
+    if any(sparse.issparse(X) for X in matrices):
+        X = sparse.csr_array(sparse.vstack([sparse.csr_array(X) for X in matrices], format="csr"))
+    else:
+        X = np.vstack(matrices)
+    sizes = [part.X.shape[0] for part in parts]
+    return Data(X, np.concatenate(targets, axis=-1), _filled(weights, sizes, 1.0), _filled(offsets, sizes, 0.0))
 
 
 def _filled(parts: Sequence[Any], sizes: Sequence[int], missing: float) -> Any:
@@ -95,7 +198,10 @@ def rows_of_weight(X: Any, targets: Any, sample_weight: ArrayLike | None, factor
     Such rows count as absent, also where mini-batches are cut. Without weights the third value is None.
     """
     weights = factors
-    if sample_weight is not None:
+    given = np.asarray(sample_weight, dtype=np.float64)
+    if given.shape == (X.shape[0],) and not np.any(given):
+        weights = given  # refused below: scikit-learn has other words for zeros
+    elif sample_weight is not None:
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if np.any(weights > LARGEST_NUMBER):
             raise ValueError(f"sample_weight must be at most {LARGEST_NUMBER:g}, got {np.max(weights):g}")
@@ -104,7 +210,10 @@ def rows_of_weight(X: Any, targets: Any, sample_weight: ArrayLike | None, factor
         return X, targets, weights
     kept = weights > 0.0
     if not np.any(kept):
-        raise ValueError("sample_weight must be positive for at least one row, got zeros only")
+        raise NoWeightError(
+            "sample_weight must be positive for at least one row of a fit, and of the first call of partial_fit, got "
+            "zeros only: give rows of positive weight"
+        )
     return X[kept], targets[..., kept], weights[kept]
 
 
@@ -138,7 +247,9 @@ def forgetting(forget: Any, halflife: Any, sample_weight: ArrayLike | None, X: A
     if rows <= 1:
         return float(-np.expm1(-rate * rows)), sample_weight
     falling = np.exp(-rate * np.arange(rows - 1.0, -1.0, -1.0))
-    given = 1.0 if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
+    given = np.asarray(1.0 if sample_weight is None else sample_weight, dtype=np.float64)
+    if given.shape not in ((), (rows,)):
+        return share, sample_weight  # refused with the rows
     return min(float(-np.expm1(-rate * rows)), 1.0 - 1e-12), np.maximum(falling, LEAST_WEIGHT) * given
 
 

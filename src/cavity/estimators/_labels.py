@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
@@ -62,13 +63,12 @@ def by_row(values: FloatArray) -> FloatArray:
     return values[0] if len(values) == 1 else values.T
 
 
-def normalised(positive: FloatArray) -> FloatArray:
-    """Probabilities of two classes from that of the second, or of many from each against the rest."""
+def normalised(logs: FloatArray) -> FloatArray:
+    """Log probabilities of two classes, or of many from each against the rest; ``logs`` are those of both signs."""
+    negative, positive = logs
     if len(positive) == 1:
-        return np.column_stack([1.0 - positive[0], positive[0]])
-    total = np.sum(positive, axis=0)
-    equal = np.full_like(positive, 1.0 / len(positive))
-    return np.where(total > 0.0, positive / np.where(total > 0.0, total, 1.0), equal).T
+        return np.column_stack([negative[0], positive[0]])
+    return np.asarray(log_softmax(positive, axis=0).T)
 
 
 def check_count(classes: Any) -> Any:

@@ -13,7 +13,7 @@ from cavity._checks import as_float
 from cavity.ep.hyperparameters import Group
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Knowledge, SparseKnowledge
 from cavity.ep.result import Refusal, Status, Trace
-from cavity.estimators._design import Data, FirstRows, Totals
+from cavity.estimators._design import Data, KeptRows, Order, Totals
 from cavity.estimators._plan import Plan
 from cavity.estimators._preprocessing import Preprocessing
 from cavity.factors import canonical
@@ -22,7 +22,19 @@ from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses.joint import Normal, Softmax
 
 # Attributes of a fitted model that have types of our own, and these types.
-PACKED = ("_knowledge", "_priors", "_totals", "_columns", "_sums", "_free", "_first_rows", "plan_", "status_", "trace_")
+PACKED = (
+    "_knowledge",
+    "_priors",
+    "_totals",
+    "_columns",
+    "_sums",
+    "_free",
+    "_kept",
+    "_order",
+    "plan_",
+    "status_",
+    "trace_",
+)
 _KNOWLEDGE = {"full": DenseKnowledge, "sparse": SparseKnowledge, "diagonal": DiagonalKnowledge}
 _RECORDS: dict[str, Any] = {
     kind.__name__: kind
@@ -36,7 +48,8 @@ _RECORDS: dict[str, Any] = {
         ColumnSums,
         Trace,
         Data,
-        FirstRows,
+        KeptRows,
+        Order,
     )
 }
 _WORDS: dict[str, type[Enum]] = {"Status": Status, "Refusal": Refusal}
@@ -96,7 +109,9 @@ def check_state(model: Any) -> None:
     _need(isinstance(intercept, bool), f"_intercept is {intercept!r}")
     _check_categories(vars(model).get("categories_", {}))
     if "preprocessing_" in vars(model):
-        Preprocessing.of(model.preprocessing_)
+        done = Preprocessing.of(model.preprocessing_)
+        made = done.width + done.wide + len(vars(model).get("categories_", {}))
+        _need(made == features, f"its preprocessing makes {made} columns, and it has {features}")
     _check_loss(model._loss)
     columns, count = model._width + int(intercept), len(model._knowledge)
     columns *= getattr(model._loss, "predictors", 1)
@@ -112,10 +127,11 @@ def check_state(model: Any) -> None:
     _need(isinstance(model.status_, Status), f"status_ is {model.status_!r}")
     names = vars(model).get("feature_names_in_")
     _need(names is None or np.shape(names) == (features,), "feature_names_in_ does not fit the columns")
-    for posterior in model.posterior_:
+    # One factorisation of a sparse matrix takes up to ten seconds, an average over hyperparameters up to a hundred.
+    for posterior in model._whole_posteriors() if kind is SparseKnowledge else model.posterior_:
         finite = np.all(np.isfinite(posterior.mean)) and np.all(np.isfinite(posterior.variance))
         _need(bool(finite) and np.isfinite(posterior.log_mass), "a posterior is not finite")
-    _check_first_rows(vars(model).get("_first_rows"), model._width)
+    _check_kept(vars(model).get("_kept"), model, columns)
     model._check_own_state()
 
 
@@ -139,24 +155,30 @@ def _check_columns(columns: Any, sums: Any, width: int) -> None:
         _need(fits and not any(np.any(np.isnan(part)) for part in sums), "sums do not fit the columns")
 
 
-def _check_first_rows(kept: Any, width: int) -> None:
-    """Look at the first rows of a stream, if they are kept."""
+def _check_kept(kept: Any, model: Any, columns: int) -> None:
+    """Look at the last rows of a stream, if they are kept, and at what was known before them."""
     if kept is None:
         return
-    fine = isinstance(kept, FirstRows) and isinstance(kept.fitted, int) and isinstance(kept.parts, tuple)
-    _need(fine and all(isinstance(part, Data) for part in kept.parts), "its first rows are of another kind")
+    width = model._width
+    fine = isinstance(kept, KeptRows) and isinstance(kept.fitted, int) and isinstance(kept.parts, tuple)
+    _need(fine and all(isinstance(part, Data) for part in kept.parts), "its last rows are of another kind")
+    same = isinstance(kept.known, tuple) and len(kept.known) == len(model._knowledge)
+    _need(same and all(isinstance(one, DenseKnowledge) for one in kept.known), "what was known before is no posterior")
+    for known in kept.known:
+        _check_knowledge(known, columns)
+    _check_columns(kept.columns, None, width)
+    numbers = (*kept.totals, *kept.noise, kept.scale)
+    _need(bool(np.all(np.isfinite([as_float(one) for one in numbers]))) and kept.scale > 0.0, "a sum is not finite")
     for X, targets, weights, offset in kept.parts:
         shape, numbers = np.shape(X), X.data if sparse.issparse(X) else X
-        _need(len(shape) == 2 and shape[1] == width, "its first rows do not fit the columns")
-        _need(np.ndim(targets) == 2 and np.shape(targets)[1] == shape[0], "targets do not fit the first rows")
+        _need(len(shape) == 2 and shape[1] == width, "its last rows do not fit the columns")
+        _need(np.ndim(targets) == 2 and np.shape(targets)[1] == shape[0], "targets do not fit the last rows")
         for array in (numbers, targets, weights, offset):
             kind = np.asarray(0.0 if array is None else array)
-            _need(
-                kind.dtype.kind == "f" and bool(np.all(np.isfinite(kind))), "a number of the first rows is not finite"
-            )
+            _need(kind.dtype.kind == "f" and bool(np.all(np.isfinite(kind))), "a number of the last rows is not finite")
         lengths = [np.shape(array) for array in (weights, offset) if array is not None]
-        _need(all(length == shape[:1] for length in lengths), "weights or offsets do not fit the first rows")
-        _need(weights is None or bool(np.all(weights > 0.0)), "a weight of the first rows is not positive")
+        _need(all(length == shape[:1] for length in lengths), "weights or offsets do not fit the last rows")
+        _need(weights is None or bool(np.all(weights > 0.0)), "a weight of the last rows is not positive")
 
 
 def _check_loss(loss: Any) -> None:

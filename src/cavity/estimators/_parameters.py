@@ -103,7 +103,7 @@ class Parameters:
         given = self.prior_variance
         variances = (1.0 if given is None else given * columns.unit**2) * np.full(self.prior_mean.size, unit**2)
         for group in groups:
-            variances[group.columns] = spread * unit**2 / group.size
+            variances[group.columns] = spread / group.size
         means = self.prior_mean * columns.unit * unit
         if self.intercept:
             intercept = center + unit * float(self.prior_mean @ columns.center)
@@ -121,15 +121,16 @@ class Parameters:
             and (not self.intercept or self.intercept_variance == other.intercept_variance)
         )
 
-    def groups(self, sizes: FloatArray, rate: float) -> tuple[Group, ...]:
+    def groups(self, sizes: FloatArray, rate: float, unit: float) -> tuple[Group, ...]:
         """Coefficients that share a prior variance which is to be found; none if all are given.
 
-        ``sizes`` are mean squares of the columns in their units; ``rate`` is that of the exponential prior.
+        ``sizes`` are mean squares of the columns in their units; ``rate`` is that of the exponential prior, for linear
+        predictors in ``unit``.
         """
         found = []
         for name, columns in self.named.items():
             size = 1.0 if name in self.categories else float(np.sum(sizes[columns]))
-            found.append(Group(columns, size if 0.0 < size < np.inf else 1.0, rate))
+            found.append(Group(columns, (size if 0.0 < size < np.inf else 1.0) / unit**2, rate))
         return tuple(found)
 
 

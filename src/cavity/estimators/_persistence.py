@@ -69,7 +69,8 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> Any:
     Parameters
     ----------
     path
-        Path of the file. The memory needed is proportional to its size.
+        Path of the file. The memory needed is proportional to its size, or, for a model with a sparse precision
+        matrix, at most what a fit may need.
     trusted
         Names of types that the file may contain in addition to those of numpy, scipy, scikit-learn and cavity, such as
         your own loss, ``"my_package.MyLoss"``.
@@ -83,7 +84,8 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> Any:
     ------
     ValueError
         If the file was not written by `save`, is damaged, has a newer format, contains types that are not trusted, or
-        contains an inconsistent model. No code from the file has been run.
+        contains an inconsistent model, or one that would need more memory or time than any fit. No code from the file
+        has been run.
     """
     note, content = _checked_content(Path(path))
     skops = _skops()

@@ -100,10 +100,13 @@ def plan_fit(data: PlannedRows, covariance: str) -> tuple[Plan, Analysis | None]
         return Plan("sparse", f"{size}, {analysis.fill} numbers in the factor of the precision matrix"), analysis
     if bearable:
         return full, None
+    wide = f"{size} would take about {work:.1g} operations with a full covariance (covariance='full' if you can wait)"
+    if columns > data.widest:
+        wide = f"{size} are too many for a full covariance"
     why = "its sparse precision would fill in" if analysis is not None else "rows are not sparse"
     if analysis is None and data.density <= 0.1:
         why = "a sparse precision needs all rows in memory"
-    return Plan("diagonal", f"{size} would take about {work:.1g} operations with a full covariance, and {why}"), None
+    return Plan("diagonal", f"{wide}, and {why}"), None
 
 
 def plan_stream(columns: int, covariance: str, before: Plan | None = None) -> Plan:
@@ -116,7 +119,8 @@ def plan_stream(columns: int, covariance: str, before: Plan | None = None) -> Pl
         return _as_asked(covariance, columns)
     if columns <= WIDEST_STREAM:
         return Plan("full", f"a stream of {columns} columns, at most {WIDEST_STREAM}")
-    return Plan("diagonal", f"a stream of {columns} columns, more than {WIDEST_STREAM}")
+    full = " (covariance='full' if you can wait)" if columns <= WIDEST_COVARIANCE else ""
+    return Plan("diagonal", f"a stream of {columns} columns, more than {WIDEST_STREAM}{full}")
 
 
 def plan_joint(rows: int, columns: int, predictors: int, covariance: str, stream: bool = False) -> Plan | None:

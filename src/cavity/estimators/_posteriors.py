@@ -212,16 +212,41 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
 
     def _whole_posteriors(self) -> tuple[Gaussian, ...]:
         """Posteriors as they are kept: of every linear predictor, or of all together."""
-        found = self.__dict__.get("_posteriors")
-        if found is None:
-            found = tuple(k.posterior(prior) for k, prior in zip(self._known(), self._priors, strict=True))
-            self._posteriors = found
-        return found
+        self._settled()
+        return self._present_posteriors()
 
     def _known(self) -> tuple[Knowledge, ...]:
         """Give what the rows say for every linear predictor, apart from the prior."""
         if "_knowledge" not in self.__dict__:
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit or partial_fit first")
+        self._settled()
+        return self._present_knowledge()
+
+    def _settled(self) -> None:
+        """Find prior and noise of the last rows of a stream, if that was left until someone asks.
+
+        All happens in a copy, which then takes the place of the model: nobody sees half of it.
+        """
+        if self.__dict__.get("_unsettled"):
+            other = object.__new__(type(self))
+            other.__dict__.update(self.__dict__, _unsettled=False)
+            other._settle()
+            self.__dict__ = other.__dict__
+
+    def _settle(self) -> None:
+        """Find prior and noise."""
+
+    def _present_posteriors(self) -> tuple[Gaussian, ...]:
+        """Posteriors as they are now, in the middle of a call."""
+        found = self.__dict__.get("_posteriors")
+        if found is None:
+            known = self._present_knowledge()
+            found = tuple(k.posterior(prior) for k, prior in zip(known, self._priors, strict=True))
+            self._posteriors = found
+        return found
+
+    def _present_knowledge(self) -> tuple[Knowledge, ...]:
+        """Give what the rows say as it is now, in the middle of a call."""
         streams = self.__dict__.get("_streams")
         known: tuple[Knowledge, ...] = self._knowledge if streams is None else streams.knowledge()
         return known

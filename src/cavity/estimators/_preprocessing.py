@@ -93,7 +93,7 @@ class Preprocessing(NamedTuple):
         features = self.features
         if self.hashed or features is None:
             raise ValueError("this model has hashed words or libsvm features: predict from a cavity.tables.Table")
-        if not hasattr(X, "columns") or not hasattr(X, "assign"):
+        if not hasattr(X, "columns"):
             raise ValueError(f"X must be a table or a DataFrame with the columns {[*self.numbers, *categories]}")
         lacking = [name for name in (*self.numbers, *categories) if name not in X.columns]
         if lacking:
@@ -101,9 +101,8 @@ class Preprocessing(NamedTuple):
         values = np.empty((len(X), len(self.numbers)))
         for k, name in enumerate(self.numbers):
             values[:, k] = np.asarray(X[name], dtype=np.float64)
-        made = self.apply(values)
-        kept = X[list(categories)]
-        return kept.assign(**dict(zip(features, made.T, strict=True)))[[*features, *categories]]
+        made = dict(zip(features, self.apply(values).T, strict=True))
+        return type(X)({**made, **{name: X[name] for name in categories}})
 
 
 def encode_rows(

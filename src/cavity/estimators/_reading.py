@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.base import is_classifier
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import _check_y, check_is_fitted, validate_data
 
-from cavity.estimators._categories import encode, levels_of
+from cavity.estimators._categories import encode, levels_of, naming_columns
 from cavity.estimators._parameters import LARGEST_NUMBER
 from cavity.estimators._preprocessing import EncodedRows, Preprocessing
 from cavity.estimators._reports import Reports
@@ -54,13 +55,14 @@ class ReadsRows(Reports):
         if sparse.issparse(X) and X.format == "csr":
             X = canonical(X)  # before anything in compiled code walks along its indices
         try:
-            return validate_data(self, X, accept_sparse="csr", dtype=_KINDS, order="C", **options)
+            with naming_columns(X):
+                return validate_data(self, X, accept_sparse="csr", dtype=_KINDS, order="C", **options)
         except ValueError as error:
             if "could not convert string to float" not in str(error):
                 raise
             raise ValueError(
-                f"X holds strings ({error}): pass a pandas DataFrame, whose columns of strings are categories, or "
-                "encode them"
+                f"X holds strings ({error}): pass a DataFrame of pandas or polars, whose columns of strings are "
+                "categories, or encode them"
             ) from error
 
     def _encoded(self, X: Any, y: Any = None, y_numeric: bool = False, reset: bool = True) -> Any:
@@ -113,10 +115,17 @@ def over_blocks(method: Callable[..., Any]) -> Callable[..., Any]:
 def blocks_of(model: Any, table: Any) -> Iterator[Any]:
     """Blocks of a table, encoded for a model."""
     check_is_fitted(model)
-    if "preprocessing_" not in vars(model):
-        raise ValueError("this model was fitted to arrays: pass arrays to it, or fit a model to a table")
     levels = vars(model).get("categories_", {})
-    blocks: Iterator[Any] = table.cavity_blocks(Preprocessing.of(model.preprocessing_), levels)
+    if "preprocessing_" in vars(model):
+        done = Preprocessing.of(model.preprocessing_)
+    elif "feature_names_in_" in vars(model):  # fitted to a DataFrame, which has the same columns
+        numbers = tuple(name for name in model.feature_names_in_ if name not in levels)
+        done = Preprocessing(numbers, np.zeros(len(numbers)))
+    else:
+        raise ValueError(
+            "this model was fitted to arrays without names of columns: pass arrays to it, or fit a model to a table"
+        )
+    blocks: Iterator[Any] = table.cavity_blocks(done, levels, is_classifier(model))
     return blocks
 
 

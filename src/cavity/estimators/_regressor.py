@@ -11,8 +11,8 @@ from sklearn.base import RegressorMixin
 
 from cavity import losses
 from cavity._checks import as_float, flag, number_between, one_of, shown
-from cavity.estimators._design import Data, Totals, checked_offset, rows_of_weight, with_intercept
-from cavity.estimators._parameters import LARGEST_TARGET, moderate_number
+from cavity.estimators._design import Data, NoWeightError, Totals, checked_offset, rows_of_weight, with_intercept
+from cavity.estimators._parameters import moderate_number
 from cavity.estimators._progress import Verbose
 from cavity.estimators._reading import over_blocks, predicted_targets
 from cavity.estimators._scores import score_of
@@ -167,12 +167,16 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         Returns
         -------
         Self
-            The estimator. If the rows are invalid, it is unchanged.
+            The estimator. If the rows are invalid, or all have weight zero, it is unchanged.
         """
         if self._took_row(X, y, sample_weight, forget or None, offset, halflife):
             return self
-        with self._whole_or_not_at_all():
-            self._take(X, y, sample_weight, forget, offset, halflife)
+        try:
+            with self._whole_or_not_at_all():
+                self._take(X, y, sample_weight, forget, offset, halflife)
+        except NoWeightError:
+            if not self.__sklearn_is_fitted__():
+                raise
         return self
 
     def _read(
@@ -187,22 +191,7 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         known = checked_offset(offset, X.shape[0])
         X, both, weights = rows_of_weight(X, y if known is None else np.stack([y, known]), sample_weight)
         y, known = (both, None) if known is None else (both[0], both[1])
-        if reset:
-            unknown = y if known is None else y - known
-            size = float(np.max(np.abs(unknown))) or 1.0
-            mean = float(np.average(unknown / size, weights=weights))
-            self._set_units(mean, float(np.average((unknown / size - mean) ** 2, weights=weights)), size)
-        t = (y - self.y_offset_) / self.y_scale_
-        if not np.all(np.abs(t) <= LARGEST_TARGET):
-            raise ValueError(
-                f"y must lie within {LARGEST_TARGET:g} times the spread of the targets seen first, {self.y_scale_:g}"
-            )
-        known = None if known is None else known / self.y_scale_
-        # Of positive targets the logarithm counts: the normaliser of their density is linear in it.
-        summed = np.log(t) if self._kind == "positives" else t
-        if known is not None and self._kind == "reals":
-            summed = t - known
-        return Data(X, t[None], weights, known), Totals.of(X.shape[0], weights, summed)
+        return self._normalised(X, y, weights, known, reset)
 
     @over_blocks
     def predict(self, X: Any, return_std: bool = False, quantile: Any = None, offset: ArrayLike | None = None) -> Any:

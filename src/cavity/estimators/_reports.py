@@ -96,7 +96,7 @@ class Reports(Posteriors):
     ) -> Any:
         """Convert to ArviZ, for leave-one-out estimates, predictive checks and plots.
 
-        Needs arviz (``pip install cavity[arviz]``).
+        Needs arviz (``pip install 'arviz<1'``).
 
         Parameters
         ----------
@@ -268,4 +268,4 @@ def _pyplot() -> Any:
     try:
         return import_module("matplotlib.pyplot")
     except ModuleNotFoundError as error:
-        raise ImportError("plots need matplotlib: pip install cavity[plot]") from error
+        raise ImportError("plots need matplotlib: pip install matplotlib") from error

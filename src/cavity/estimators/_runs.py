@@ -20,7 +20,7 @@ from cavity.ep.joint import JointWork
 from cavity.ep.knowledge import DiagonalKnowledge, Gaussian, Knowledge
 from cavity.ep.options import Options
 from cavity.ep.posteriors import ProductPosterior
-from cavity.ep.result import Refusal, Result
+from cavity.ep.result import Refusal, Result, Status
 from cavity.ep.roles import Work
 from cavity.ep.row_sites import noise_slope
 from cavity.ep.sparse import SparseWork
@@ -45,6 +45,10 @@ FloatArray = NDArray[np.float64]
 BATCH_SIZE = 10
 
 
+# How fitting rows of a stream may end; those that are kept are fitted again.
+_FINE = (Status.CONVERGED, Status.SINGLE_PASS, Status.MAX_ITER)
+
+
 class Taken(NamedTuple):
     """What is known after rows of a stream; posteriors where they were found with it."""
 
@@ -54,6 +58,7 @@ class Taken(NamedTuple):
     refused: Counter[Refusal]
     updates: int
     posteriors: tuple[Gaussian, ...] | None = None
+    status: Status | None = None  # None: by what was refused
     noise: Any = None  # what the rows say of the noise scale, `cavity.ep.row_sites.noise_slope`
 
 
@@ -100,9 +105,7 @@ def run_blocks(rows: Any, task: Task, keeping: Keeping | None = None) -> list[Re
     options = Options(p.max_iter, p.tol, single_pass=p.max_iter == 1)
     # The analysis of rows that are not in memory has no rows of its own.
     matrix = None if analysis is None or analysis.rows is None else rows.matrix()
-    starts: list[Any] = [loss]
-    if free.groups and free.scale and rows.shape[0] < 2 * rows.shape[1] and checkpoint is None:
-        starts += [] if offers(loss).squared is not None else [with_scale(loss, 0.1 * starts[0].scale)]
+    starts = [loss] if checkpoint is not None else _starts(loss, rows, free)
     outcomes = []
     for k in range(len(rows.targets)):
         place = (k, len(rows.targets))
@@ -124,6 +127,12 @@ def run_blocks(rows: Any, task: Task, keeping: Keeping | None = None) -> list[Re
                     sites.close()
         outcomes.append(max(tried, key=lambda one: _density(one, rows, k)) if len(tried) > 1 else tried[0])
     return outcomes
+
+
+def _starts(loss: Any, rows: Any, free: Hyperparameters) -> list[Any]:
+    """Losses whose noise scales a search may have to start from."""
+    few = free.groups and free.scale and rows.shape[0] < 2 * rows.shape[1]
+    return [loss, with_scale(loss, 0.1 * loss.scale)] if few and offers(loss).squared is None else [loss]
 
 
 def _density(found: Result, rows: Any, predictor: int) -> float:
@@ -159,16 +168,20 @@ def take_rows(
     free: Hyperparameters,
 ) -> Taken:
     """Take rows of a stream into what is known: EP within the rows, whose sites are then added up and dropped."""
-    options, outcomes = Options(max_iter=30, tol=0.02), []  # chunks of 100 to 1000 rows take 3 to 6 loops
+    options, outcomes = Options(max_iter=100, tol=0.01), []
     for k, (before, prior) in enumerate(zip(known, priors, strict=True)):
-        work = work_for(rows, prior, before)
-        outcomes.append(run(loss, rows, work, options, predictor=k, hyperparameters=replace(free)))
+        tried = []
+        for start in _starts(loss, rows, free):
+            work = work_for(rows, prior, before)
+            tried.append(run(start, rows, work, options, predictor=k, hyperparameters=replace(free)))
+        outcomes.append(max(tried, key=lambda one: _density(one, rows, k)) if len(tried) > 1 else tried[0])
     refused: Counter[Refusal] = Counter()
     for outcome in outcomes:
         for (_, why), count in outcome.trace.refusals.items():
             refused[why] += count
     found = (tuple(o.sites for o in outcomes), tuple(o.prior for o in outcomes), outcomes[0].loss)
-    return Taken(*found, refused, sum(o.trace.updates for o in outcomes), noise=outcomes[0].noise)
+    status = next((o.status for o in outcomes if o.status not in _FINE), Status.SINGLE_PASS)
+    return Taken(*found, refused, sum(o.trace.updates for o in outcomes), status=status, noise=outcomes[0].noise)
 
 
 def run_products(data: Data, task: Task) -> list[Result]:

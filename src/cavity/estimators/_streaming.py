@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections import Counter
-from contextlib import nullcontext
 from typing import Any, Self
 
 import numpy as np
@@ -12,118 +12,82 @@ from sklearn.exceptions import NotFittedError
 
 from cavity.ep.hyperparameters import Group, Hyperparameters, maximise_evidence, variances_of, with_variances
 from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Gaussian, Knowledge
-from cavity.ep.result import Ledger, Refusal, Trace
-from cavity.estimators._base import LinearEP
-from cavity.estimators._design import Data, FirstRows, Totals, forgetting, with_intercept
+from cavity.ep.result import Ledger, Refusal, Status, Trace
+from cavity.estimators._base import LinearEP, _described
+from cavity.estimators._design import Data, KeptRows, Order, Totals, forgetting, with_intercept
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan, of_each, plan_stream
 from cavity.estimators._posteriors import working
 from cavity.estimators._runs import Taken, take_rows
-from cavity.estimators._streams import GROWTH, ProductStreams, RowPath, opens, take_into
+from cavity.estimators._streams import GROWTH, ProductStreams, RowPath, opens, scale_of, take_into
 from cavity.estimators._threads import threads_for
 from cavity.factors.arranged import Rows
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.factors.rows import dense_rows
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
+from cavity.losses import Loss
+from cavity.noise import with_scale
 
-# Rows per coefficient up to which the first rows of a stream are kept: fewer are often separable, or leave no noise,
-# and suggest variances that are far off; sites that were fitted under these would stay.
+# Rows per coefficient that are fitted together at least: fewer are often separable, or leave no noise, and suggest
+# variances that are far off.
 ROWS_PER_COEFFICIENT = 10
+# The first rows of a stream are kept as long as they hold at most so many numbers, two megabytes: until then the
+# posterior is that of a fit.
+KEPT_NUMBERS = 2**18
+# Parameters that may change between two calls: the others say what the posterior is one of.
+_MAY_CHANGE = ("verbose", "max_iter", "tol", "random_state", "class_weight", "covariance")
+
+
+class SortedStreamWarning(UserWarning):
+    """The rows of a stream come sorted by their labels or targets."""
 
 
 class StreamingEP(LinearEP):
-    """Adds what the rows of a call, or another model, say to what is known, and lets prior and noise follow."""
+    """Adds what the rows of a call, or another model, say to what is known, and lets prior and noise follow.
 
-    # The first rows of a stream, while they are kept.
-    _first_rows: FirstRows | None = None
+    There are three ways. Of the squared loss sums over all rows say everything, at any time (`_take_sums`). Of other
+    losses the last rows are kept until there are enough of them, and fitted together with what was known before
+    (`_take_kept`). Products of Gaussians take rows once (`_take_products`).
+    """
+
+    # The last rows of a stream with a full covariance, and what was known before them.
+    _kept: KeptRows | None = None
+    # How far the targets seen look sorted.
+    _order: Order = Order()
+    # Whether rows were added since prior and noise were found.
+    _unsettled: bool = False
 
     def _take(self, X: Any, y: Any, sample_weight: Any, forget: float, offset: Any, halflife: float | None) -> None:
         """Check the rows of a call, and take them into what is known."""
         first = not self.__sklearn_is_fitted__()
         if first:
             self._check_parameters()
+        else:
+            self._refuse_other_parameters()
         share, weights = forgetting(forget, halflife, sample_weight, X)
         data, totals = self._read(X, y, weights, offset, reset=first, stream=True)
         p = Parameters.of(self, data.X.shape[1])
         self._prepare_stream(p, data, totals, share)
+        if share == 0.0 and not self._sums_say_all:
+            self._note_order(data)
         if self._is_joint:
             data = data._replace(targets=self._joint_targets(data, first))
-        again = self._first_rows_again(data)
-        if again is not None:
-            self._measure(lambda: ColumnSums.of(again.X, again.weights))
-        data = again or data
-        data = data._replace(X=self._columns.standardised(data.X))
-        X, targets, weights, offset = data
-        factorised, columns = self.plan_.covariance == "diagonal", X.shape[1] + int(p.intercept)
-        with nullcontext() if factorised else threads_for((X.shape[0], columns)):
-            if factorised:
-                if offset is not None:
-                    raise ValueError("a diagonal covariance takes no offset: use fewer columns, or covariance='full'")
-                streams = self.__dict__.get("_streams") or ProductStreams(
-                    self._loss, self._whole_posteriors(), self._priors
-                )
-                noise = self._noise_under(self._whole_posteriors()[0], data)
-                self._revise(_streams=streams)
-                self._note_refusals(*streams.take(with_intercept(X) if p.intercept else X, data))
-                self._note_noise(noise)
-            elif again is None and X.shape[0] == 1 and weights is None and not self._is_joint and offset is None:
-                x = dense_rows(X, p.intercept)[0]
-                parts: Any = zip(targets[:, 0], self._knowledge, self._whole_posteriors(), strict=True)
-                self._note_noise(self._noise_under(self._whole_posteriors()[0], data))
-                known, posteriors, refusals = zip(*(take_into(self._loss, x, *part) for part in parts), strict=True)
-                refused = Counter(why for why in refusals if why is not None)
-                self._keep_taken(Taken(known, self._priors, self._loss, refused, len(known), posteriors))
-            else:
-                rows, free, groups = (
-                    Rows.arrange(X, targets, weights, p.intercept, offset),
-                    Hyperparameters(),
-                    self._free,
-                )
-                if again:
-                    self._begin(p, len(targets))
-                else:
-                    self._note_noise(self._noise_under(self._whole_posteriors()[0], data))
-                large = not self._sums_say_all and totals.rows > 0.2 * self._totals.rows
-                if again or large:  # hyperparameters are found with the sites, as in fit
-                    groups, self._rows_at_revision = self._stream_prior(p)[1], self._totals.rows
-                    free = Hyperparameters(groups, again is not None and self._finds_scale, self._least_scale())
-                taken = take_rows(self._loss, rows, self._knowledge, self._priors, free)
-                self._keep_taken(taken)
-                self._free = groups
-                if again:
-                    self._set_noise(taken.noise)
-            self._follow(p, data, again is not None)
+        columns = data.X.shape[1] + int(p.intercept)
+        if self.plan_.covariance == "diagonal":
+            self._take_products(p, data)
             self._check_finite()
-        if X.shape[0] == 1 and weights is None and self._first_rows is None and opens(self):
+            return
+        with threads_for((data.X.shape[0], columns)):
+            if self._sums_say_all:
+                self._take_sums(p, data)
+            else:
+                self._take_kept(p, data)
+                self._check_finite()
+        if data.X.shape[0] == 1 and data.weights is None and opens(self):
             self._path = RowPath(self)
 
-    def _first_rows_again(self, data: Data) -> Data | None:
-        """Keep the first rows of a stream; give all of them, to be fitted together, whenever they have doubled.
-
-        Few rows say little of the prior variance, and often are separable; what is found from them then is far from
-        what more rows would say, and sites that were fitted under it stay. Ten rows per coefficient suffice.
-        """
-        if self._first_rows is None:
-            return None
-        rows = self._first_rows.plus(data)
-        enough = rows.size >= ROWS_PER_COEFFICIENT * self._priors[0].dim
-        again = enough or rows.size >= 2 * rows.fitted
-        kept = FirstRows((rows.joined(),), rows.size) if again else rows
-        self._first_rows = None if enough else kept
-        return kept.parts[0] if again else None
-
-    def _begin(self, p: Parameters, count: int) -> None:
-        """Begin with the prior of so many linear predictors, as if no row had been seen."""
-        prior = self._stream_prior(p)[0]
-        self._revise(_knowledge=(DenseKnowledge.nothing(prior.dim),) * count, _priors=(prior,) * count)
-
-    def _took_row(self, X: Any, y: Any, *choices: Any) -> bool:
-        """Whether a single row was taken in by the short path, which knows no choices."""
-        path = self.__dict__.get("_path")
-        return path is not None and all(choice is None for choice in choices) and path.take(self, X, y)
-
     def _prepare_stream(self, p: Parameters, data: Data, totals: Totals, forget: float) -> None:
-        """Plan a call of a stream; begin with the prior, or forget a share of what is known."""
+        """Plan a call of a stream; begin with the prior, or forget a share of what is known; add up the sums."""
         first, columns = not self.__sklearn_is_fitted__(), p.prior_mean.size + int(p.intercept)
         if first:
             self._measure(lambda: ColumnSums.of(data.X, data.weights))
@@ -134,16 +98,18 @@ class StreamingEP(LinearEP):
             nothing = kind.nothing(columns * getattr(loss, "predictors", 1))
             self._revise(_knowledge=(nothing,) * count, _totals=totals, _loss=loss)
             self._revise(_intercept=p.intercept, plan_=of_each(plan, count), n_iter_=1, _rows_at_revision=0.0)
+            self._parameters = self._described_parameters()
             prior, self._free = self._stream_prior(p)
             self._priors = (prior,) * count
-            self._first_rows = FirstRows() if plan.covariance == "full" and not self._sums_say_all else None
+            if plan.covariance == "full" and not self._sums_say_all:
+                self._kept = KeptRows(self._knowledge, self._columns, Totals(), (0.0, 0.0), scale_of(loss), None)
             return
         plan = plan_stream(columns, p.covariance, self.plan_)
-        if p.intercept != self._intercept:
-            raise ValueError("fit_intercept must not change in the middle of a stream; start with a new model")
         if plan is not self.plan_:
-            parts = zip(self._knowledge, self._priors, self._whole_posteriors(), strict=True)
+            parts = zip(self._known(), self._priors, self._whole_posteriors(), strict=True)
             self._revise(_knowledge=tuple(_without_sparse(plan, *part) for part in parts), plan_=plan)
+        if self._kept is None and plan.covariance == "full" and not self._sums_say_all:  # after a fit or a merge
+            self._kept = self._nothing_kept()
         if forget:
             self._forget(1.0 - forget)
         self._totals = self._totals.plus(totals)
@@ -151,36 +117,215 @@ class StreamingEP(LinearEP):
             self._sums = self._sums.plus(ColumnSums.of(data.X, data.weights))
         self.__dict__.setdefault("_rows_at_revision", self._totals.rows)
 
-    def _keep_taken(self, taken: Taken) -> None:
-        self._revise(_knowledge=taken.knowledge, _priors=taken.priors, _loss=taken.loss)
-        if taken.posteriors is not None:
-            self._posteriors = taken.posteriors
-        self._note_refusals(taken.refused, taken.updates)
+    @property
+    def _has_grown(self) -> bool:
+        """Whether more rows were seen, by a share of them, than when prior and noise were last found."""
+        return self._totals.rows >= GROWTH * self._rows_at_revision
+
+    def _described_parameters(self) -> dict[str, str]:
+        """Parameters that must not change from one call to the next, by their content."""
+        return {name: _described(value) for name, value in self.get_params().items() if name not in _MAY_CHANGE}
+
+    def _refuse_other_parameters(self) -> None:
+        before = vars(self).get("_parameters")
+        if before is None:  # of a fit
+            return
+        now = self._described_parameters()
+        for name in before.keys() & now.keys():
+            if before[name] != now[name]:
+                raise ValueError(
+                    f"{name} was {before[name]} in the first call of this stream and is {now[name]} now: what rows "
+                    "said cannot be undone. Set it back, or start with a new model"
+                )
+
+    def _note_order(self, data: Data) -> None:
+        """Warn, once in a stream, where labels or targets come sorted."""
+        before = self._order
+        self._order = before.plus(data.order_key)
+        if self._order.is_sorted and not before.is_sorted:
+            warnings.warn(
+                "the rows of this stream come sorted by their labels or targets (one class per call, say): each row is "
+                "seen once, so that the posterior depends on the order. Shuffle the rows before they are cut into "
+                "calls, or use fit",
+                SortedStreamWarning,
+                stacklevel=6,
+            )
+
+    # The squared loss.
 
     @property
     def _sums_say_all(self) -> bool:
         """Whether what is known and sums over rows determine all hyperparameters, whatever rows came first."""
         return False
 
-    def _note_noise(self, noise: Any) -> None:
-        """Add what rows say of the noise scale; a classifier has none."""
+    def _take_sums(self, p: Parameters, data: Data) -> None:
+        """Add rows to the sums; prior and noise are found when they are asked for, or have to be looked at again."""
+        grown = self._has_grown
+        if grown:  # sums around other centres would lose digits
+            self._change_columns(p.columns(self._sums))
+        rows = dense_rows(self._columns.standardised(data.X), p.intercept)
+        targets = data.targets[0] if data.offset is None else data.targets[0] - data.offset
+        said = DenseKnowledge.of_normal_rows(rows, targets, data.weights, scale_of(self._loss))
+        self._revise(_knowledge=(self._knowledge[0].plus(said),), _unsettled=True)
+        self._note_refusals(Counter(), 1)
+        if grown:
+            self._settled()
+            self._check_finite()
 
-    def _set_noise(self, noise: Any) -> None:
-        """Replace what rows say of the noise scale by what all of them say together."""
+    # Other losses with a full covariance.
 
-    def _noise_under(self, posterior: Gaussian, data: Data) -> Any:
-        """Ask standardised rows about the noise scale, under the posterior before them."""
-        return None
+    def _nothing_kept(self) -> KeptRows:
+        """No rows, after what is known now."""
+        noise = vars(self).get("_scales", (0.0, 0.0))
+        trace = vars(self).get("trace_")
+        return KeptRows(self._knowledge, self._columns, self._totals, noise, scale_of(self._loss), trace)
+
+    def _take_kept(self, p: Parameters, data: Data) -> None:
+        """Keep the rows of a call; fit all that are kept where these are many more than the last time."""
+        kept: Any = self._kept
+        kept = kept.plus(data)
+        if kept.size >= self._rows_to_fit(kept):
+            self._kept = kept
+            self._fit_kept(p)
+        else:
+            X = self._columns.standardised(data.X)
+            single = X.shape[0] == 1 and data.weights is None and not self._is_joint and data.offset is None
+            if single:
+                x = dense_rows(X, p.intercept)[0]
+                parts: Any = zip(data.targets[:, 0], self._knowledge, self._present_posteriors(), strict=True)
+                known, posteriors, refusals = zip(*(take_into(self._loss, x, *part) for part in parts), strict=True)
+                refused = Counter(why for why in refusals if why is not None)
+                if refused:  # and so would it be whenever the kept rows are fitted again
+                    kept = self._kept
+                    kept = kept._replace(trace=_longer(kept.trace, refused, len(known)))
+                taken = Taken(known, self._priors, self._loss, refused, len(known), posteriors)
+            else:
+                rows = Rows.arrange(X, data.targets, data.weights, p.intercept, data.offset)
+                taken = take_rows(self._loss, rows, self._knowledge, self._priors, Hyperparameters())
+            self._keep_taken(taken)
+            self._kept, self._totals = kept, self._totals.plus(self._constants(data, self._loss))
+            self._unsettled = True
+
+    @property
+    def _most_kept(self) -> int:
+        """Number of rows that are kept at most."""
+        few = ROWS_PER_COEFFICIENT * self._priors[0].dim
+        is_first = self._kept is not None and not self._kept.totals.rows
+        return max(few, KEPT_NUMBERS // (self._width + int(self._intercept))) if is_first else few
+
+    def _rows_to_fit(self, kept: KeptRows) -> float:
+        """At how many kept rows they are fitted again: twice as many as before, or as many as are kept at most."""
+        return min(self._most_kept, max(2 * kept.fitted, (GROWTH - 1.0) * kept.totals.rows))
+
+    def _settle(self) -> None:
+        """Fit the rows that are kept once more if a share of them was only added since, or all of them are few."""
+        kept: Any = self._kept
+        few = ROWS_PER_COEFFICIENT * self._priors[0].dim
+        if kept.size >= max(GROWTH * kept.fitted, (GROWTH - 1.0) * kept.totals.rows) or kept.size < few:
+            self._fit_kept(Parameters.of(self, self._width))
+
+    def _fit_kept(self, p: Parameters) -> None:
+        """Fit all rows that are kept, with prior and noise, to what was known before them."""
+        kept: Any = self._kept
+        data, size = kept.joined(), kept.size
+        is_first = not kept.totals.rows
+        if is_first:
+            data = self._normalised_again(data)
+        for columns in (p.columns(self._sums), kept.columns):
+            self._columns = columns
+            prior, groups = self._stream_prior(p)
+            starts = [prior] * len(kept.known)
+            if not is_first:
+                starts = [with_variances(prior, groups, variances_of(one, self._free)) for one in self._priors]
+            known = tuple(of_columns(one, kept.columns, columns, p.intercept) for one in kept.known)
+            try:
+                for one, start in zip(known, starts, strict=True):
+                    one.posterior(start)
+                break
+            except ImproperError:  # sites of negative precision that other units leave without enough of a prior
+                if columns is kept.columns:
+                    raise
+        free = Hyperparameters(groups, self._finds_scale, self._least_scale(), past=kept.noise)
+        units = None if self._sums is None else columns
+        rows = Rows.arrange(data.X, data.targets, data.weights, p.intercept, data.offset, units)
+        loss = self._first_loss() if is_first else self._loss
+        if self._finds_scale and not is_first:  # what was known before holds at the scale that was found then
+            loss = with_scale(loss, kept.scale)
+        taken = take_rows(loss, rows, known, starts, free)
+        self.trace_ = kept.trace  # these rows were visited before
+        self._keep_taken(taken)
+        self._free, self._totals = groups, self._totals._replace(constants=kept.totals.constants)
+        self._follow_noise(kept, known, taken.noise)
+        self._totals = self._totals.plus(self._constants(data, self._loss))
+        is_full = size >= self._most_kept
+        self._kept = self._nothing_kept() if is_full else kept._replace(parts=(data,), fitted=size)
+        self._unsettled = False
+
+    def _normalised_again(self, data: Data) -> Data:
+        """Give all rows of a stream so far in the unit of their targets."""
+        return data
+
+    def _first_loss(self) -> Loss:
+        """Loss that the first rows of a stream are fitted with, before its scale is found."""
+        return self._loss
+
+    def _follow_noise(self, kept: KeptRows, known: tuple[Any, ...], noise: Any) -> None:
+        """Let what was known before the kept rows follow the noise scale that was found with them."""
+
+    # Products of Gaussians.
+
+    def _take_products(self, p: Parameters, data: Data) -> None:
+        """Take rows into products of Gaussians, a few at a time, and let prior and noise follow."""
+        if data.offset is not None:
+            raise ValueError("a diagonal covariance takes no offset: use fewer columns, or covariance='full'")
+        data = data._replace(X=self._columns.standardised(data.X))
+        self._note_noise(data)
+        streams = self.__dict__.get("_streams") or ProductStreams(self._loss, self._present_posteriors(), self._priors)
+        self._revise(_streams=streams)
+        self._note_refusals(*streams.take(with_intercept(data.X) if p.intercept else data.X, data))
+        self._totals = self._totals.plus(self._constants(data, self._loss))
+        if self._has_grown:
+            self._find_variances(p)
+        if data.X.shape[0] == 1 and data.weights is None and opens(self):
+            self._path = RowPath(self)
+
+    def _note_noise(self, data: Data) -> None:
+        """Let the noise scale follow standardised rows, before they are taken in; a classifier has none."""
+
+    def _find_variances(self, p: Parameters) -> None:
+        """Move the prior variances to where the evidence has its maximum with the sites as they are."""
+        known, (prior, groups) = self._present_knowledge(), self._stream_prior(p)
+        found = []
+        for one, before in zip(known, self._priors, strict=True):
+            posterior = working(one, with_variances(prior, groups, variances_of(before, groups)))
+            if groups:
+                maximise_evidence(posterior, groups)
+            found.append(posterior.prior)
+        self._revise(_knowledge=known, _priors=tuple(found), _free=groups, _rows_at_revision=self._totals.rows)
+
+    # What all of them need.
+
+    def _took_row(self, X: Any, y: Any, *choices: Any) -> bool:
+        """Whether a single row was taken in by the short path, which knows no choices."""
+        path = self.__dict__.get("_path")
+        return path is not None and all(choice is None for choice in choices) and path.take(self, X, y)
+
+    def _keep_taken(self, taken: Taken) -> None:
+        self._revise(_knowledge=taken.knowledge, _priors=taken.priors, _loss=taken.loss)
+        if taken.posteriors is not None:
+            self._posteriors = taken.posteriors
+        self._note_refusals(taken.refused, taken.updates, taken.status)
 
     def _forget(self, keep: float) -> None:
         """Keep a share of what is known beyond the prior."""
-        self._revise(_knowledge=tuple(k.times(keep) for k in self._known()), _totals=self._totals.times(keep))
+        known = self._present_knowledge()
+        self._revise(_knowledge=tuple(k.times(keep) for k in known), _totals=self._totals.times(keep))
         if self._sums is not None:
             self._sums = self._sums.times(keep)
         if "_rows_at_revision" in self.__dict__:
             self._rows_at_revision *= keep
-        if self._first_rows is not None:
-            self._first_rows = self._first_rows.times(keep)
+        if self._kept is not None:
+            self._kept = self._kept.times(keep)
 
     def _prior_units(self) -> tuple[float, float]:
         """Give the unit of the coefficients and the centre of the intercept's prior."""
@@ -190,55 +335,26 @@ class StreamingEP(LinearEP):
         """Prior with variances to start from where none are given, and which of them are to be found."""
         return self._prior_and_groups(p, getattr(self._loss, "predictors", 1), self._prior_units())
 
-    def _follow(self, p: Parameters, data: Data, all_rows: bool) -> None:
-        """Let units and prior follow what is known, whenever the rows seen have grown by a twentieth.
-
-        ``data`` are the rows that were taken in, and ``all_rows`` says whether these are all that were seen: their
-        prior was found with their sites.
-        """
-        if self._totals.rows < GROWTH * self._rows_at_revision:
-            return
-        self._rows_at_revision = self._totals.rows
-        if not all_rows and self.plan_.covariance == "full":
-            self._change_columns(p.columns(self._sums))
-        prior, groups = self._stream_prior(p)
-        found = []
-        for known, before in zip(self._known(), self._priors, strict=True):
-            start = prior if self._sums_say_all else with_variances(prior, groups, variances_of(before, groups))
-            posterior = working(known, start)
-            if groups:
-                self._find_variances(posterior, groups)
-            found.append(posterior.prior)
-        self._revise(_knowledge=self._known(), _priors=tuple(found), _free=groups)
-
-    def _find_variances(self, posterior: Any, groups: tuple[Group, ...]) -> None:
-        """Move the prior variances to where the evidence has its maximum, with the sites as they are."""
-        maximise_evidence(posterior, groups)
-
     def _change_columns(self, columns: Columns) -> None:
         """Keep what is known for columns with other centres and units; priors keep their variances."""
         before, self._columns = self._columns, columns
-        self._revise(_knowledge=tuple(of_columns(k, before, columns, self._intercept) for k in self._known()))
+        self._revise(_knowledge=tuple(of_columns(k, before, columns, self._intercept) for k in self._knowledge))
 
-    def _note_refusals(self, refused: Counter[Refusal], updates: int) -> None:
+    def _note_refusals(self, refused: Counter[Refusal], updates: int, status: Status | None = None) -> None:
         """Add to the trace of the stream, which has no loops, or begin one."""
         ledger = Ledger()
         for why, times in refused.items():
             ledger.refuse(-1, why, times)
-        self.status_ = ledger.status(single_pass=True, converged=False)
-        before = self.__dict__.get("trace_")
-        if not isinstance(before, Trace) or before.changes:  # nothing yet, or the trace of a fit
-            before = Trace(0, (), (), Counter(), Counter())
-        counts = before.refusals + Counter({(-1, why): times for why, times in refused.items()})
-        self.trace_ = Trace(before.updates + updates, (), (), counts, Counter())
+        self.status_ = ledger.status(single_pass=True, converged=False) if status is None else status
+        self.trace_ = _longer(self.__dict__.get("trace_"), refused, updates)
 
     # Merging.
 
     def merge(self, other: Self) -> Self:
         """Combine with a model trained on other rows.
 
-        The information from the rows of both models is added, and the prior is counted once. An estimated prior
-        variance is the average of both, weighted by rows. Both models remain unchanged.
+        The information from the rows of both models is added, in the units of the data, and the prior is counted once.
+        Estimated prior variances and noise scales are found again from both. Both models remain unchanged.
 
         Parameters
         ----------
@@ -257,13 +373,17 @@ class StreamingEP(LinearEP):
         """
         self._check_mergeable(other)
         result = copy.copy(self)
-        for name in ("_rows_at_revision", "_first_rows"):
+        for name in ("_rows_at_revision", "_kept", "_order"):
             result.__dict__.pop(name, None)
         p, result._sums = Parameters.of(self, self._width), sums_of_both(self._sums, other._sums)
         result._columns = p.columns(result._sums)
+        result._derived = {}
         result._absorb(self, other)
-        result._free = result._stream_prior(p)[1]
         try:
+            if result._sums_say_all:
+                result._settle()
+            else:
+                result._find_variances(p)
             result._whole_posteriors()
         except ImproperError as error:
             raise ValueError("the product of the two models is not proper: one of them knows too little") from error
@@ -291,6 +411,12 @@ class StreamingEP(LinearEP):
                 f"the models must have the same columns, got {self.n_features_in_} and {other.n_features_in_} features "
                 f"with fit_intercept {self._intercept} and {other._intercept}"
             )
+        named: Any = [getattr(one, "feature_names_in_", None) for one in (self, other)]
+        if not np.array_equal(*named):
+            raise ValueError(
+                "the models must name the same columns in the same order, got "
+                f"{_listed(named[0])} and {_listed(named[1])}: fit both to data with the same columns"
+            )
         if not self._same_loss(other):
             raise ValueError(f"the models have different losses, {self._loss} and {other._loss}")
         if type(self._known()[0]) is not type(other._known()[0]):
@@ -310,6 +436,21 @@ class StreamingEP(LinearEP):
 
     def _same_loss(self, other: Self) -> bool:
         return type(other._loss) is type(self._loss) and other._loss == self._loss
+
+
+def _longer(before: Any, refused: Counter[Refusal], updates: int) -> Trace:
+    """Trace of a stream after some more updates, of which some were refused."""
+    if not isinstance(before, Trace) or before.changes:  # nothing yet, or the trace of a fit
+        before = Trace(0, (), (), Counter(), Counter())
+    counts = before.refusals + Counter({(-1, why): times for why, times in refused.items()})
+    return Trace(before.updates + updates, (), (), counts, Counter())
+
+
+def _listed(names: Any) -> str:
+    """First names of columns, as text."""
+    if names is None:
+        return "no names"
+    return ", ".join(str(name) for name in names[:6]) + (", ..." if len(names) > 6 else "")
 
 
 def _without_sparse(plan: Plan, known: Any, prior: FactorialGaussian, posterior: Gaussian) -> Knowledge:

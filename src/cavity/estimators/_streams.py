@@ -25,8 +25,13 @@ from cavity.schemes import ExactProjection
 
 FloatArray = NDArray[np.float64]
 
-# Growth of the number of rows seen after which the prior follows them.
-GROWTH = 1.05
+# Growth of the number of rows seen after which prior and noise follow them.
+GROWTH = 1.02
+
+
+def scale_of(loss: Loss) -> float:
+    """Noise scale of a loss; one where it has none."""
+    return float(getattr(loss, "scale", 1.0))
 
 
 def take_into(
@@ -126,8 +131,8 @@ class RowPath:
     """Takes single rows of a stream with fewer checks, to the same numbers: 100 µs per row is the aim.
 
     A call that took one row opens a path. It serves while nothing but rows changes: the same parameters, rows and
-    targets of the same form, and a prior that need not follow yet. Otherwise it declines, and the row is taken as any
-    other.
+    targets of the same form, and a prior that need not be found again yet. Otherwise it declines, and the row is taken
+    as any other.
     """
 
     def __init__(self, model: Any) -> None:
@@ -135,7 +140,7 @@ class RowPath:
         self._shape = (1, model.n_features_in_)
         width = model._width + int(model._intercept)
         self._row = np.ones((1, width))
-        self._factorised = model.plan_.covariance == "diagonal"
+        self._factorised, self._sums = model.plan_.covariance == "diagonal", model._sums_say_all
         classes = getattr(model, "classes_", None)
         self._signs = None if classes is None else dict(zip(classes.tolist(), (-1.0, 1.0), strict=True))
 
@@ -146,8 +151,8 @@ class RowPath:
             type(X) is np.ndarray
             and X.shape == self._shape
             and X.dtype == np.float64
-            and state["_totals"].rows + 1.0 < GROWTH * state["_rows_at_revision"]
             and all(state[name] is value for name, value in self._parameters)
+            and self._may_go_on(model)
             and (not self._factorised or "_streams" in state)
         ):
             return False
@@ -163,19 +168,31 @@ class RowPath:
             if not state["_streams"].take_row(self._row, np.array([target])):
                 return False
             state.pop("_posteriors", None)
-            state.update(_totals=totals)
+        elif self._sums:
+            said = DenseKnowledge.of_normal_rows(self._row, np.array([target]), None, scale_of(model._loss))
+            state.pop("_posteriors", None)
+            state.update(_knowledge=(state["_knowledge"][0].plus(said),), _unsettled=True)
         else:
-            posterior = model._whole_posteriors()[0]
+            posterior = model._present_posteriors()[0]
             known, posterior, refused = take_into(model._loss, self._row[0], target, state["_knowledge"][0], posterior)
             if refused is not None or not np.isfinite(posterior.mean.sum() + posterior.log_mass):
                 return False
-            state.update(_knowledge=(known,), _posteriors=(posterior,), _totals=totals)
-            if state["_sums"] is not None:
-                state["_sums"] = state["_sums"].plus(ColumnSums.of_row(X[0]))
-        state["_derived"] = {}
+            data = Data(X, np.array([[target]]), None)
+            order = model._order.plus(data.order_key)
+            state.update(_knowledge=(known,), _posteriors=(posterior,), _kept=state["_kept"].plus(data), _order=order)
+            state["_unsettled"] = True
+        if state["_sums"] is not None and not self._factorised:
+            state["_sums"] = state["_sums"].plus(ColumnSums.of_row(X[0]))
+        state.update(_totals=totals, _derived={})
         trace = state["trace_"]
         state["trace_"] = Trace(trace.updates + 1, (), (), trace.refusals, trace.dampings)
         return True
+
+    def _may_go_on(self, model: Any) -> bool:
+        """Whether prior and noise need not be found again with the next row."""
+        if self._factorised or self._sums:
+            return bool(model._totals.rows + 1.0 < GROWTH * model._rows_at_revision)
+        return bool(model._kept.size + 1.0 < model._rows_to_fit(model._kept))
 
     def _target(self, model: Any, y: Any) -> float | None:
         """Sign of a known label, or a target in the model's unit; None for anything else."""
@@ -198,7 +215,6 @@ def opens(model: Any) -> bool:
         and "feature_names_in_" not in model.__dict__
         and model.status_.is_success
         and getattr(model, "_kind", "reals") == "reals"
-        and not model._finds_scale
+        and not (model._finds_scale and model.plan_.covariance == "diagonal")
         and getattr(model, "class_weight", None) is None
-        and (not hasattr(model, "y_scale_") or not model.normalize_y)
     )

@@ -10,18 +10,17 @@ from numpy.typing import NDArray
 
 from cavity import losses
 from cavity._checks import shown
-from cavity.ep.dense import DensePosterior
-from cavity.ep.hyperparameters import Group, Hyperparameters, NormalRows, maximise_evidence, maximise_normal_evidence
-from cavity.ep.knowledge import DenseKnowledge, Gaussian, Knowledge, SparseKnowledge
+from cavity.ep.hyperparameters import Hyperparameters, NormalRows, maximise_normal_evidence
+from cavity.ep.knowledge import DenseKnowledge, Knowledge, SparseKnowledge
 from cavity.ep.result import Result
 from cavity.ep.row_sites import noise_slope
-from cavity.estimators._design import Data, Totals, coarse, with_intercept
+from cavity.estimators._design import Data, KeptRows, Totals, coarse, with_intercept
 from cavity.estimators._parameters import LARGEST_TARGET, Parameters
 from cavity.estimators._plan import Plan
-from cavity.estimators._posteriors import RATE
+from cavity.estimators._posteriors import RATE, working
 from cavity.estimators._sources import Coding, Prepared, Summary
-from cavity.estimators._streaming import StreamingEP, pooled_prior
-from cavity.estimators._streams import GROWTH
+from cavity.estimators._streaming import StreamingEP, of_columns, pooled_prior
+from cavity.estimators._streams import scale_of
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 from cavity.losses.joint import Normal
@@ -57,7 +56,7 @@ class NormalisedTargets(StreamingEP):
         loss: Any = self._loss
         if isinstance(loss, Normal):
             return float(np.exp(self.posterior_[1].mean[-1] * self._intercept) * self.y_scale_)
-        return float(self.y_scale_ * _scale_of(self._loss))
+        return float(self.y_scale_ * scale_of(self._loss))
 
     @property
     def _units(self) -> tuple[float, float]:
@@ -73,56 +72,73 @@ class NormalisedTargets(StreamingEP):
             return 0.0, 0.0
         normal = self._is_normal and isinstance(self._known()[0], DenseKnowledge | SparseKnowledge)
         information = 2.0 * self._totals.rows if normal else max(float(noise[1]), 1e-3)
-        return information, information * float(np.log(_scale_of(self._loss)))
+        return information, information * float(np.log(scale_of(self._loss)))
 
-    def _set_noise(self, noise: Any) -> None:
-        self._scales = self._scale_found(noise)
-
-    def _note_noise(self, noise: Any) -> None:
-        if noise is None or not self._finds_scale:
+    def _note_noise(self, data: Data) -> None:
+        """Move the noise scale to the likeliest one after standardised rows, which are yet to be taken in."""
+        if not self._finds_scale:
             return
-        slope, information, here = noise
-        self._scales = self._scales[0] + information, self._scales[1] + information * here + slope
-
-    def _noise_under(self, posterior: Gaussian, data: Data) -> Any:
-        """Slope and information of the log scale, and where they were found: the likeliest scale after these rows."""
-        if not self._finds_scale or self._sums_say_all:
-            return None
+        posterior = self._present_posteriors()[0]
         X = with_intercept(data.X) if self._intercept else data.X
         mean, variance = np.asarray(X @ posterior.mean), posterior.predictor_variance(X)
         weights = np.ones(mean.size) if data.weights is None else data.weights
-        known = 0.0 if data.offset is None else data.offset
         past, shift = self._scales
-        here = float(np.log(_scale_of(self._loss)))
+        here = float(np.log(scale_of(self._loss)))
         for _ in range(20):
             loss = with_scale(self._loss, float(np.exp(here)))
-            slope, information = noise_slope(loss, data.targets[0], mean + known, variance, weights)
+            slope, information = noise_slope(loss, data.targets[0], mean, variance, weights)
             total = slope + shift - past * here
             step = total / max(past + information, 0.5 * abs(total), 1e-12)
             if abs(step) < 0.1:
                 break
             here += step
-        return slope, information, here
+        both = past + information, shift + information * here + slope
+        if both[0] > 0.0:
+            most = np.inf if self._kind == "reals" else _LARGEST_SHARE
+            scale = min(max(float(np.exp(both[1] / both[0])), self._least_scale()), most)
+            known, totals = self._at_scale(
+                self._present_knowledge()[0], self._priors[0], self._totals, self._scales, scale
+            )
+            self._revise(_knowledge=(known,), _totals=totals, _loss=with_scale(self._loss, scale))
+        self._scales = both
+
+    def _follow_noise(self, kept: KeptRows, known: tuple[Any, ...], noise: Any) -> None:
+        if not self._finds_scale:
+            return
+        found, totals = self._scale_found(noise), kept.totals
+        if totals.rows:
+            scale, now = scale_of(self._loss), self._knowledge[0]
+            before = with_scale(self._loss, kept.scale)
+            moved, totals = self._at_scale(known[0], self._priors[0], totals, kept.noise, scale, before)
+            now = now.with_factor(moved.log_scale - known[0].log_scale)
+            self._revise(_knowledge=(now,), _totals=self._totals._replace(constants=totals.constants))
+        self._scales = kept.noise[0] + found[0], kept.noise[1] + found[1]
 
     @property
     def _rate(self) -> float:  # type: ignore[override]
         """Logarithms of means have the rate of log odds, real targets a fifth of it."""
         return 0.2 * RATE if self._kind == "reals" else RATE
 
+    @property
+    def _spread(self) -> float:
+        """Standard deviation of the normalised targets, without an intercept around zero; one where it vanishes."""
+        totals = self._totals
+        if self.fit_intercept or not totals.rows:
+            return totals.spread or 1.0
+        return float(np.sqrt(totals.squares / totals.rows)) or 1.0
+
     def _least_scale(self) -> float:
         if self._kind != "reals":
             return _LEAST_SHARE
-        return LEAST_NOISE * (self._totals.spread or 1.0)
+        return LEAST_NOISE * self._spread
 
     def _forget(self, keep: float) -> None:
         super()._forget(keep)
         self._scales = keep * self._scales[0], keep * self._scales[1]
 
-    def _begin(self, p: Parameters, count: int) -> None:
-        super()._begin(p, count)
-        self._totals = self._totals._replace(constants=0.0)
-        if self._finds_scale:
-            self._loss = self._make_loss()
+    def _first_loss(self) -> Loss:
+        """Loss in the unit of the targets, at the noise scale where a search starts."""
+        return self._loss if self._is_joint else self._make_loss()
 
     def _constants(self, rows: Data | Prepared, loss: Loss) -> Totals:
         """Logarithms of what densities of counts are divided by: they depend on the dispersion and on every count."""
@@ -130,47 +146,50 @@ class NormalisedTargets(StreamingEP):
             return Totals()
         return Totals(constants=rows.sum_over_targets(lambda targets: log_normalizer(loss, targets)))
 
+    def _fit_units(self) -> tuple[float, float]:
+        return (1.0, 0.0) if isinstance(self.loss, str) else self._prior_units()
+
     def _prior_units(self) -> tuple[float, float]:
         """Spread and mean of the normalised targets, which begin as one and zero and change in a stream."""
         if not self.normalize_y or self._kind != "reals":
             return 1.0, 0.0
-        return self._totals.spread or 1.0, self._totals.mean if self._intercept else 0.0
-
-    def _follow(self, p: Parameters, data: Data, all_rows: bool) -> None:
-        self._totals = self._totals.plus(self._constants(data, self._loss))
-        # Where all rows were fitted together, the noise scale was found with their sites. Where sums say all, a search
-        # starts again from the spread of the targets: from noise found in few rows, that of more may not be reached.
-        if self._finds_scale and self._sums_say_all and self._totals.rows >= GROWTH * self._rows_at_revision:
-            self._set_scale(self._totals.spread or 1.0)
-        elif self._finds_scale and not self._sums_say_all and not all_rows and self._scales[0] > 0.0:
-            self._set_scale(float(np.exp(self._scales[1] / self._scales[0])))
-        super()._follow(p, data, all_rows)
+        return self._spread, self._totals.mean if self.fit_intercept else 0.0
 
     @property
     def _sums_say_all(self) -> bool:
-        return self._is_normal and isinstance(self._known()[0], DenseKnowledge)
+        return self._is_normal and isinstance(self._knowledge[0], DenseKnowledge)
 
-    def _find_variances(self, posterior: Any, groups: tuple[Group, ...]) -> None:
-        """Find the noise scale as well where sums of squares say all of it: for the squared loss."""
-        if not (self._finds_scale and self._is_normal and isinstance(posterior, DensePosterior)):
-            maximise_evidence(posterior, groups)
+    def _settle(self) -> None:
+        """Find prior variances, noise scale and units of columns anew, of the squared loss from the sums alone."""
+        if not self._sums_say_all:
+            super()._settle()
             return
-        totals, before = self._totals, _scale_of(self._loss)
-        rows = NormalRows(totals.rows, totals.squares, before, self._least_scale())
-        maximise_normal_evidence(posterior, Hyperparameters(groups, True), rows)
-        self._set_scale(rows.scale)
+        p, totals = Parameters.of(self, self._width), self._totals
+        known, before, columns = self._knowledge[0], self._columns, p.columns(self._sums)
+        self._columns = columns
+        prior, groups = self._stream_prior(p)
+        known, scale = of_columns(known, before, columns, self._intercept), scale_of(self._loss)
+        free = Hyperparameters(groups, self._finds_scale)
+        if free:
+            first = self._spread if self._finds_scale else scale
+            rows = NormalRows(totals.rows, totals.squares, first, self._least_scale())
+            posterior = working(known.times((scale / first) ** 2), prior)
+            maximise_normal_evidence(posterior, free, rows)
+            known, prior, scale = known.times((scale / rows.scale) ** 2), posterior.prior, rows.scale
+        found = {"_knowledge": (known,), "_priors": (prior,), "_free": groups, "_loss": with_scale(self._loss, scale)}
+        self._revise(**found, _columns=columns, _unsettled=False, _rows_at_revision=totals.rows)
 
     def _noise_known(self) -> tuple[NormalRows | None, float | None]:
         if not self._finds_scale or self._is_joint:
             return None, None
         if self._is_normal:
             totals = self._totals
-            return NormalRows(totals.rows, totals.squares, _scale_of(self._loss), self._least_scale()), None
+            return NormalRows(totals.rows, totals.squares, scale_of(self._loss), self._least_scale()), None
         # With less information the logarithm of the scale is not nearly normal: near zero, say.
         return None, self._scales[0] if self._scales[0] >= 4.0 else None
 
     def _site_factor(self, scale: float) -> float:
-        if scale == _scale_of(self._loss):
+        if scale == scale_of(self._loss):
             return 1.0
         return site_factor(self._loss, scale, self._totals.mean)
 
@@ -178,27 +197,34 @@ class NormalisedTargets(StreamingEP):
     def _is_normal(self) -> bool:
         return isinstance(self._loss, losses.Squared)
 
-    def _set_scale(self, scale: float) -> None:
-        """Let what is known follow another noise scale."""
-        most = np.inf if self._kind == "reals" else _LARGEST_SHARE
-        scale = min(max(scale, self._least_scale()), most)
-        known, totals = self._rescaled(self._known()[0], self._priors[0], self._totals, scale)
-        self._revise(_knowledge=(known,), _totals=totals, _loss=with_scale(self._loss, scale))
+    def _at_scale(
+        self,
+        known: Any,
+        prior: FactorialGaussian,
+        totals: Totals,
+        noise: tuple[float, float],
+        scale: float,
+        before: Loss | None = None,
+    ) -> tuple[Any, Totals]:
+        """Give sites of rows that are gone, and sums over them, at another noise scale than that of ``before``.
 
-    def _rescaled(
-        self, known: Knowledge, prior: FactorialGaussian, totals: Totals, scale: float
-    ) -> tuple[Knowledge, Totals]:
-        """Give what is known, and the sums, as another noise scale has them.
-
-        Where the scale is no mere factor of the loss, this holds for precisions only, and the evidence of rows that
-        are gone stays what it was.
+        For the squared loss that is exact. For others precisions follow by a factor, and the evidence by its quadratic
+        approximation in the logarithm of the scale: ``noise`` are its information and shift.
         """
-        factor = site_factor(self._loss, scale, totals.mean)
-        moved = known.times(factor)
-        if self._kind != "counts" or factor == 1.0:
+        loss: Any = self._loss if before is None else before
+        moved = known.times(site_factor(loss, scale, totals.mean))
+        if self._is_normal or scale == scale_of(loss):
             return moved, totals
-        more = moved.posterior(prior).log_mass - known.posterior(prior).log_mass
-        return moved, totals.plus(Totals(constants=more))
+        start, (information, shift) = float(np.log(scale_of(loss))), noise
+        step = float(np.log(scale)) - start
+        gain = (shift - information * start - 0.5 * information * step) * step
+        more = known.posterior(prior).log_mass - moved.posterior(prior).log_mass + gain
+        if self._kind == "counts":
+            return moved, totals.plus(Totals(constants=-more))
+        at = np.exp([totals.mean]) if self._kind == "positives" else np.zeros(1)
+        normaliser = float(log_normalizer(with_scale(loss, scale), at)[0] - log_normalizer(loss, at)[0])
+        more += totals.rows * normaliser
+        return moved.with_factor(more), totals
 
     def _adopt_targets(self, summary: Summary) -> tuple[Coding, Totals]:
         """Check the targets of a source by their moments, and set their offset and unit."""
@@ -237,14 +263,39 @@ class NormalisedTargets(StreamingEP):
                 "counts, such as loss='poisson'"
             )
 
+    def _normalised(self, X: Any, y: FloatArray, weights: Any, known: Any, reset: bool) -> tuple[Data, Totals]:
+        """Rows with targets and offsets in the unit of the targets, and sums over them; set the unit first if asked."""
+        if reset:
+            unknown = y if known is None else y - known
+            size = float(np.max(np.abs(unknown))) or 1.0
+            mean = float(np.average(unknown / size, weights=weights))
+            self._set_units(mean, float(np.average((unknown / size - mean) ** 2, weights=weights)), size)
+        t = (y - self.y_offset_) / self.y_scale_
+        if not np.all(np.abs(t) <= LARGEST_TARGET):
+            raise ValueError(
+                f"y must lie within {LARGEST_TARGET:g} times the spread of the targets seen first, {self.y_scale_:g}"
+            )
+        known = None if known is None else known / self.y_scale_
+        # Of positive targets the logarithm counts: the normaliser of their density is linear in it.
+        summed = np.log(t) if self._kind == "positives" else t
+        if known is not None and self._kind == "reals":
+            summed = t - known
+        return Data(X, t[None], weights, known), Totals.of(X.shape[0], weights, summed)
+
+    def _normalised_again(self, data: Data) -> Data:
+        X, (t,), weights, offset = data
+        known = None if offset is None else offset * self.y_scale_
+        data, self._totals = self._normalised(X, self.y_offset_ + self.y_scale_ * t, weights, known, reset=True)
+        return data
+
     def _set_units(self, mean: float, squares: float, size: float) -> None:
         """Set offset and unit of the targets, of which the largest has this size.
 
         The mean, and the mean squared distance from it, are given in units of the size: their squares are finite then.
         """
         self.y_offset_, self.y_scale_ = 0.0, 1.0
-        if not self.normalize_y or self._kind != "reals":
-            return
+        if not self.normalize_y or self._kind != "reals" or not isinstance(self.loss, str):
+            return  # a loss of one's own is one of the targets as they are
         offset = mean if self.fit_intercept else 0.0
         spread = float(np.sqrt(squares + (mean - offset) ** 2))
         self.y_scale_ = coarse(size * (spread if spread > 1e-12 else 1.0))
@@ -268,13 +319,17 @@ class NormalisedTargets(StreamingEP):
         share = one._totals.rows / max(rows, np.finfo(np.float64).tiny)
         known, own = one._in_columns_of(self)[0], one._totals
         if free:
-            pooled = float(np.sqrt(share * _scale_of(one._loss) ** 2 + (1.0 - share) * scale**2))
-            known, own = one._rescaled(known, one._priors[0], own, pooled)
-            self._loss = with_scale(one._loss, scale)
-            moved, totals = self._rescaled(moved, prior, totals, pooled)
+            moved_scales = (
+                other._scales[0],
+                other._scales[1] + other._scales[0] * float(np.log(scale / scale_of(other._loss))),
+            )
+            self._scales = one._scales[0] + moved_scales[0], one._scales[1] + moved_scales[1]
+            information, shift = self._scales
+            pooled = float(np.exp(shift / information)) if information > 0.0 else scale_of(one._loss)
+            known, own = self._at_scale(known, one._priors[0], own, one._scales, pooled, one._loss)
+            before = with_scale(one._loss, scale)
+            moved, totals = self._at_scale(moved, prior, totals, moved_scales, pooled, before)
             self._loss = with_scale(one._loss, pooled)
-            information = one._scales[0] + other._scales[0]
-            self._scales = information, information * float(np.log(pooled))
         self._knowledge, self._totals = (known.plus(moved),), own.plus(totals)
         self._priors = (pooled_prior(one._priors[0], prior, share),)
 
@@ -283,7 +338,7 @@ class NormalisedTargets(StreamingEP):
         ratio, offset = self.y_scale_ / one.y_scale_, (self.y_offset_ - one.y_offset_) / one.y_scale_
         prior = self._priors[0]
         if ratio == 1.0 and offset == 0.0:
-            return known, self._totals, prior, _scale_of(self._loss)
+            return known, self._totals, prior, scale_of(self._loss)
         shift = np.zeros(prior.dim)
         shift[-1] = offset  # without an intercept there is no offset
         moved = known.moved(ratio, shift)
@@ -294,8 +349,4 @@ class NormalisedTargets(StreamingEP):
             squares=ratio**2 * sums.squares + 2.0 * ratio * offset * sums.targets + offset**2 * sums.rows,
         )
         prior = FactorialGaussian.from_moments(mean, ratio**2 * prior.variance)
-        return moved, totals, prior, ratio * _scale_of(self._loss)
-
-
-def _scale_of(loss: Loss) -> float:
-    return float(getattr(loss, "scale", 1.0))
+        return moved, totals, prior, ratio * scale_of(self._loss)

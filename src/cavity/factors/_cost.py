@@ -191,7 +191,7 @@ def _in_jax(cost: Callable[..., Any], vectorized: bool) -> tuple[Callable[[Float
         jax = import_module("jax")
     except ImportError as error:
         raise ImportError(
-            "differentiate='jax' needs JAX: pip install 'cavity[jax]', or leave it out for finite differences"
+            "differentiate='jax' needs JAX: pip install jax, or leave it out for finite differences"
         ) from error
 
     def scalar(point: Any) -> Any:

@@ -19,6 +19,10 @@ from cavity.gaussians._ordering import CORNER, IntArray, Ordering, dissect, heav
 # memory; and pairs of columns that meet, at most, of which each takes 9 bytes.
 _MOST_ROW_WORK, _MOST_MEETINGS = 50.0, 20_000_000
 
+# What a factor may need: flops of a dense matrix product for one factorisation with all variances, of which a thread
+# does about 2e10 per second, and bytes.
+MAX_WORK, MAX_MEMORY = 2e11, 4e9
+
 _ROWS_AT_ONCE = 131_072  # bounds what is computed per row and border column to 1 MB per column
 
 
@@ -81,7 +85,7 @@ class Analysis:
     rows: AnalysedRows | None = field(default=None, repr=False)
 
 
-def analyse(X: Any, max_work: float = 2e11, max_memory: float = 4e9) -> Analysis:
+def analyse(X: Any, max_work: float = MAX_WORK, max_memory: float = MAX_MEMORY) -> Analysis:
     """Order the columns of sparse rows and predict what a factor costs, from the pattern alone.
 
     Parameters
@@ -136,7 +140,7 @@ class ColumnCounts(NamedTuple):
         return np.flatnonzero(~dense), np.flatnonzero(dense)
 
 
-def analyse_blocks(blocks: Callable[[], Iterable[sparse.csr_array]], max_work: float = 2e11) -> Analysis:
+def analyse_blocks(blocks: Callable[[], Iterable[sparse.csr_array]], max_work: float = MAX_WORK) -> Analysis:
     """Do the same for rows that are not in memory, from two looks at them; the analysis then has no rows.
 
     Parameters
@@ -151,7 +155,7 @@ def analyse_blocks(blocks: Callable[[], Iterable[sparse.csr_array]], max_work: f
 
 
 def analyse_meetings(
-    found: ColumnCounts, met: Callable[[IntArray], Iterable[sparse.csr_array]], max_work: float = 2e11
+    found: ColumnCounts, met: Callable[[IntArray], Iterable[sparse.csr_array]], max_work: float = MAX_WORK
 ) -> Analysis:
     """Do the same for rows in several places: ``met`` gives which of some columns meet in the rows of each."""
     rows, (columns, border) = found.rows, found.split
@@ -164,7 +168,7 @@ def analyse_meetings(
         graph = graph + more
         if graph.nnz > _MOST_MEETINGS:
             return Analysis(0, np.inf, np.inf)
-    ordered = _ordered(graph, columns, border, max_work, np.inf)
+    ordered = _ordered(graph, columns, border, max_work, MAX_MEMORY)
     return replace(ordered, work=work + ordered.work)
 
 
@@ -181,12 +185,24 @@ def rows_on(pattern: Pattern, X: sparse.csr_array) -> AnalysedRows:
 
 
 def pattern_of(matrix: sparse.csc_array, border: NDArray[Any]) -> Pattern:
-    """Order the columns of a matrix given by its upper triangle, with these columns as its border."""
+    """Order the columns of a matrix given by its upper triangle, with these columns as its border.
+
+    Raises
+    ------
+    ValueError
+        If its factor would need more than `analyse` allows. A fit never makes such a matrix; a file may hold one.
+    """
     columns = np.setdiff1d(np.arange(matrix.shape[0]), border)
     met = sparse.csc_array((np.ones(matrix.nnz, dtype=bool), matrix.indices, matrix.indptr), shape=matrix.shape)
     upper = met[columns][:, columns].tocsr()
-    graph = upper + upper.T.tocsr()
-    return _pattern(dissect(graph, np.inf), graph, columns, border)
+    graph = upper + upper.T.tocsr() + sparse.eye_array(columns.size, dtype=bool, format="csr")
+    found = _ordered(graph, columns, border, MAX_WORK, MAX_MEMORY)
+    if found.pattern is None:
+        raise ValueError(
+            f"the factor of a sparse precision matrix of {matrix.shape[0]} columns and {matrix.nnz} entries would need "
+            f"more than {MAX_WORK:.0e} operations or {MAX_MEMORY / 1e9:g} GB, the most that a fit may need"
+        )
+    return found.pattern
 
 
 def _is_full(inner: sparse.csr_array, max_work: float) -> bool:
@@ -219,7 +235,15 @@ def _row_work(products: float, entries: float, rows: int, border: int) -> float:
 
     Rows cost by their products of two inner entries and, per column of the border, by their inner entries and number.
     """
-    return 100.0 * (products + entries * border) + rows * border * (150.0 + 4.0 * border) + float(border) ** 3
+    return 100.0 * (products + entries * border) + rows * border * (150.0 + 4.0 * border)
+
+
+def _border_work(entries: float, corner: int, columns: int, border: int) -> float:
+    """Count the flops of a border: one solve per column, products of the solutions, and a dense factor.
+
+    ``entries`` are those of the factor beside its corner; a product with them takes 12 times as long as a dense one.
+    """
+    return border * (50.0 * entries + 2.0 * float(corner) ** 2 + 4.0 * float(columns) * border) + float(border) ** 3
 
 
 def _ordered(
@@ -228,15 +252,16 @@ def _ordered(
     """Analyse a matrix from which columns meet, without its rows."""
     ordering = dissect(graph, max_work)
     corner = ordering.corner.size
-    fill, memory = corner**2 + border.size * (columns.size + border.size), 32.0 * corner**2
+    fill, memory, entries = corner**2 + border.size * (columns.size + border.size), 32.0 * corner**2, 0
     for level in ordering.levels:
         k = level.counts[~heavy(level.counts, corner)].astype(np.float64)
-        fill += level.counts.size + level.meets.size
+        entries += level.counts.size + level.meets.size
         memory += 60.0 * (level.counts.size + level.meets.size) + 6.0 * float(np.sum(k * (k + 1.0)))
-    memory += 24.0 * border.size * columns.size
-    if ordering.work > max_work or memory > max_memory:
-        return Analysis(fill, np.inf, memory)
-    return Analysis(fill, ordering.work, memory, _pattern(ordering, graph, columns, border))
+    memory += 24.0 * border.size * (columns.size + border.size)
+    work = ordering.work + _border_work(entries, corner, columns.size, border.size)
+    if work > max_work or memory > max_memory:
+        return Analysis(fill + entries, np.inf, memory)
+    return Analysis(fill + entries, work, memory, _pattern(ordering, graph, columns, border))
 
 
 def _pattern(ordering: Ordering, graph: sparse.csr_array, columns: IntArray, border: IntArray) -> Pattern:

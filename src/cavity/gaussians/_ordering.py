@@ -20,6 +20,9 @@ STEP = 5e6  # overhead of one set
 CORNER = 1.1  # times the cube of the corner's columns: Cholesky 1/3, inverse 2/3, both below the speed of a product
 DENSE = 3.5  # times the square of the corner's columns: one row of a set that is treated as dense
 
+# Entries and pairs that the search looks at, in all: 5 s, half of what the dearest factorisation that is allowed takes.
+_MOST_LOOKED_AT = 2e8
+
 
 class Level(NamedTuple):
     """One independent set, and where its columns meet the columns that remain (by their names)."""
@@ -41,11 +44,12 @@ def dissect(graph: sparse.csr_array, max_work: float) -> Ordering:
     """Choose the sets from the pattern of a symmetric matrix, of booleans, diagonal included.
 
     Candidates are all remaining columns as the corner, after any number of sets, the last of them with or without
-    columns of high degree. The cheapest is taken. The search ends where another set gains little or fills the rest.
+    columns of high degree. The cheapest is taken. The search ends where another set gains little or fills the rest, or
+    where it has taken as long as a factorisation may.
     """
     names = np.arange(graph.shape[0])
     levels: tuple[Level, ...] = ()
-    spent = 0.0
+    spent = looked_at = 0.0
     best = Ordering((), names, _corner(names.size))
     while names.size and spent + STEP < best.work:
         degrees = np.diff(graph.indptr).astype(np.int64) - 1
@@ -58,8 +62,9 @@ def dissect(graph: sparse.csr_array, max_work: float) -> Ordering:
         pairs = _pairs(degrees[chosen])
         work = STEP + PAIR * pairs
         gain = _corner(names.size) - _corner(rest.size) - work
+        looked_at += graph.nnz + pairs
         # The search would take longer than it is worth; so many pairs take 1 s.
-        if gain < 0.01 * best.work or pairs > 3e7 or spent + work > max_work:
+        if gain < 0.01 * best.work or pairs > 3e7 or looked_at > _MOST_LOOKED_AT or spent + work > max_work:
             break
         rows = _rows(graph, chosen)
         levels, spent = (*levels, _level(rows, chosen, names)), spent + work

@@ -237,6 +237,53 @@ def joint_means(function: Averaged, mean: FloatArray, variance: FloatArray) -> F
     return np.concatenate(values)[np.argsort(np.concatenate(parts))]
 
 
+def joint_log_masses(loss: Any, y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
+    r"""Logarithms of the means of :math:`e^{-u(y, z)}` under Gaussians, by nodes around the peak of the product.
+
+    Parameters
+    ----------
+    loss
+        A loss with derivatives.
+    y, mean, variance
+        Targets ``(rows,)``, means ``(rows, K)`` and covariances ``(rows, K, K)`` of the Gaussians.
+    """
+    n, k = mean.shape
+    nodes, weights = _grid_nodes(_GRIDS[k][1], k) if k <= max(_GRIDS) else _fixed_nodes(k)
+    found = [np.empty(0)]
+    for part in _pieces(np.arange(n), weights.size * (k + 2)):
+        found.append(_log_masses(loss, y[part], mean[part], variance[part], nodes, weights))
+    return np.concatenate(found)
+
+
+def _log_masses(loss: Any, y: Any, mean: Any, variance: Any, nodes: FloatArray, weights: FloatArray) -> FloatArray:
+    root = _cholesky(variance)
+    across, e, length = root.transpose(0, 2, 1), np.zeros_like(mean), np.ones(y.size)
+
+    def height(e: FloatArray) -> Any:
+        return -loss.value(y, mean + _times(root, e)) - 0.5 * np.sum(e * e, axis=-1)
+
+    for _ in range(100):  # Newton's method with steps that are halved until they rise
+        _, slope, curvature = loss.derivatives(y, mean + _times(root, e))
+        hessian = np.eye(mean.shape[1]) + across @ curvature @ root
+        step = np.linalg.solve(hessian, (-_times(across, slope) - e)[..., None])[..., 0]
+        length, before = np.ones(y.size), height(e)
+        for _ in range(60):
+            short = ~(height(e + length[:, None] * step) >= before)
+            if not short.any():
+                break
+            length[short] *= 0.5
+        e += length[:, None] * step
+        if np.max(np.abs(length[:, None] * step), initial=0.0) < 0.01:
+            break
+    width = _cholesky(_inverse(hessian))
+    x = e[:, None] + nodes @ width.transpose(0, 2, 1)
+    f = 0.5 * (np.sum(nodes * nodes, axis=1) - np.sum(x * x, axis=2))
+    f -= loss.value(y[:, None], mean[:, None] + x @ across)
+    top = np.max(f, axis=1)
+    log_width = np.sum(np.log(np.diagonal(width, axis1=1, axis2=2)), axis=1)
+    return np.asarray(np.log(np.exp(f - top[:, None]) @ weights) + top + log_width)
+
+
 def _spread_nodes(mean: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Place fixed nodes; what all directions share beyond a variance of one, too wide for them, is left out."""
     nodes, weights = _fixed_nodes(mean.shape[1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +19,7 @@ def arrow(module: str = "") -> Any:
     try:
         return import_module(f"pyarrow.{module}" if module else "pyarrow")
     except ModuleNotFoundError as error:
-        raise ImportError("files of tables need pyarrow: pip install 'cavity[tables]'") from error
+        raise ImportError("files of tables need pyarrow: pip install pyarrow") from error
 
 
 @contextmanager
@@ -62,24 +62,26 @@ def _has_text(form: Any) -> bool:
     return True
 
 
-def columns_of(path: Path, first: int, batch: Any, kinds: dict[str, str], raw: Collection[str]) -> dict[str, Column]:
+def columns_of(path: Path, first: int, batch: Any, kinds: dict[str, str], options: ReadOptions) -> dict[str, Column]:
     """Convert the columns of a batch that are in ``kinds``, in this order. ``first`` is the number of its first row."""
     columns: dict[str, Column] = {}
     for name, kind in kinds.items():
         array = batch.column(name)
         if kind == "number":
-            columns[name] = numbers_of(array)
+            columns[name] = numbers_of(array, name in options.exact)
             continue
         try:
-            columns[name] = raw_texts_of(array) if name in raw else texts_of(array)
+            columns[name] = raw_texts_of(array) if name in options.raw else texts_of(array)
         except (UnicodeDecodeError, arrow().ArrowInvalid) as error:
             row = first + _row_of_bad_text(array)
             raise ValueError(f"{path}, row {row}, column {name!r}: text must be valid UTF-8") from error
     return columns
 
 
-def numbers_of(array: Any) -> FloatArray:
-    """Take numbers, booleans and nothing as float64, NaN where missing."""
+def numbers_of(array: Any, exact: bool = False) -> Any:
+    """Take numbers, booleans and nothing as float64, NaN where missing; integers as such if ``exact``."""
+    if exact and arrow("types").is_integer(array.type):
+        return array.to_numpy(zero_copy_only=False)
     values: FloatArray = array.cast(arrow().float64(), safe=False).to_numpy(zero_copy_only=False)
     return values
 
@@ -87,6 +89,8 @@ def numbers_of(array: Any) -> FloatArray:
 def texts_of(array: Any) -> Texts:
     """Take anything with a text as codes and levels."""
     pa = arrow()
+    if arrow("types").is_boolean(array.type):  # written as Python does
+        array = pa.DictionaryArray.from_arrays(array.cast(pa.int32()), ["False", "True"])
     if not isinstance(array, pa.DictionaryArray):
         array = array.cast(pa.string()).dictionary_encode()
     codes: NDArray[np.int32] = array.indices.cast(pa.int32()).fill_null(-1).to_numpy()

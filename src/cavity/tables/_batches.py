@@ -115,6 +115,7 @@ class ReadOptions(NamedTuple):
     delimiter: str | None = None  # of CSV; found in the header if None
     zero_based: bool | Literal["auto"] = "auto"  # first index of libsvm
     batch_bytes: int = BATCH_BYTES
+    exact: frozenset[str] = frozenset()  # columns of labels, whose integers stay integers
 
 
 def chosen(path: Path, kinds: dict[str, str], columns: Collection[str] | None) -> list[str]:
@@ -125,11 +126,22 @@ def chosen(path: Path, kinds: dict[str, str], columns: Collection[str] | None) -
     check_names(path, kinds, wanted)
     for name in kinds:
         if name in wanted and kinds[name] not in ("number", "text"):
-            raise ValueError(
-                f"{path}, column {name!r}: {kinds[name]} is neither a number nor text; "
-                "drop the column, or convert it to one of these"
-            )
+            raise unreadable(path, name, kinds[name])
     return [name for name in kinds if name in wanted]
+
+
+def unreadable(path: Path, name: str, kind: str) -> ValueError:
+    """Say that a column is neither numbers nor text, and how dates become numbers."""
+    drop = f"drop the column (drop=[{name!r}], --drop {name})"
+    if not kind.startswith(("date", "timestamp")):
+        return ValueError(
+            f"{path}, column {name!r}: {kind} is neither a number nor text; {drop}, or convert it to one of these"
+        )
+    return ValueError(
+        f"{path}, column {name!r}: dates are not numbers; convert them in all files, for example to days since 1970 by "
+        f"pandas: frame[{name!r}] = (pandas.to_datetime(frame[{name!r}], utc=True) - pandas.Timestamp(0, tz='UTC')) / "
+        f"pandas.Timedelta(days=1); or {drop}; or make every date a category (categories=[{name!r}], --category {name})"
+    )
 
 
 def check_names(path: Path, names: Iterable[str], wanted: Iterable[str]) -> None:
@@ -147,6 +159,11 @@ def check_distinct(path: Path, names: Iterable[str]) -> None:
         if name in seen:
             raise ValueError(f"{path}, column {name!r}: two columns have this name; rename one of them")
         seen.add(name)
+
+
+def where(batch: Batch, row: int, column: Any) -> str:
+    """Name the file, row and column of a value."""
+    return f"{Path(batch.path)}, row {batch.first + row}, column {column!r}"
 
 
 def no_rows(path: Path) -> ValueError:

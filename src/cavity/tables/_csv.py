@@ -9,9 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cavity._checks import shown
 from cavity.tables._arrow import arrow, columns_of, kinds_of, named
-from cavity.tables._batches import Batch, ReadOptions, check_distinct, check_names, chosen, no_rows, quoted
+from cavity.tables._batches import (
+    Batch,
+    Column,
+    ReadOptions,
+    Texts,
+    check_distinct,
+    check_names,
+    chosen,
+    no_rows,
+    quoted,
+)
 
 # The most frequent of these in the header is the delimiter.
 _DELIMITERS = (",", "\t", ";", "|")
@@ -43,7 +55,8 @@ class CsvReader:
             with _stream(self.path) as stream:
                 for batch in _parsed(stream, self.delimiter, self.block_bytes, types):
                     if batch.num_rows:
-                        yield Batch(self.path, first, columns_of(self.path, first, batch, kinds, self.options.raw))
+                        found = columns_of(self.path, first, batch, kinds, self.options)
+                        yield Batch(self.path, first, {name: _without_empty(one) for name, one in found.items()})
                         first += batch.num_rows
                         last = {name: batch.column(name)[-1].as_py() for name in names if kinds[name] == "text"}
         except (arrow().ArrowException, OSError) as error:
@@ -100,7 +113,18 @@ def _read_as(field: Any, kinds: dict[str, str], options: ReadOptions) -> Any:
     pa = arrow()
     if kinds[field.name] == "text":
         return pa.string() if field.name in options.raw else pa.dictionary(pa.int32(), pa.string())
-    return field.type if arrow("types").is_boolean(field.type) else pa.float64()
+    types = arrow("types")
+    kept = types.is_boolean(field.type) or (field.name in options.exact and types.is_integer(field.type))
+    return field.type if kept else pa.float64()
+
+
+def _without_empty(column: Column) -> Column:
+    """Take empty strings for missing ones."""
+    if not isinstance(column, Texts) or "" not in column.levels:
+        return column
+    place = column.levels.index("")
+    codes = np.where(column.codes == place, -1, column.codes - (column.codes > place)).astype(np.int32)
+    return Texts(codes, [level for level in column.levels if level])
 
 
 def _parsed(stream: Any, delimiter: str, block: int, types: dict[str, Any] | None, threads: bool = True) -> Any:
@@ -110,7 +134,7 @@ def _parsed(stream: Any, delimiter: str, block: int, types: dict[str, Any] | Non
         stream,
         read_options=csv.ReadOptions(block_size=block, use_threads=threads),
         parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=csv.ConvertOptions(column_types=types, include_columns=types, strings_can_be_null=True),
+        convert_options=csv.ConvertOptions(column_types=types, include_columns=types),  # "NA" is a text like others
     )
 
 
@@ -170,11 +194,12 @@ def _explanation(path: Path, names: list[str], error: BaseException) -> str | No
         name = names[int(match[1])]
         if "UTF8" in match[3]:
             return f"{place}, column {name!r}: text must be valid UTF-8; convert the file to it"
-        wanted = "true or false" if match[2] == "bool" else "a number"
+        wanted = {"bool": "true or false", "int64": "a whole number"}.get(match[2], "a number")
         found = quoted(match[3].removeprefix("invalid value ").strip("'"))
         return (
             f"{place}, column {name!r}: {found} is not {wanted}, as in the first rows; "
-            f"correct it, or read the column as text (text=[{name!r}])"
+            f"correct it, or read the column as text (text=[{name!r}]; of tables categories=[{name!r}], --category "
+            f"{name})"
         )
     if "straddl" in message:
         return f"{path}: a row is very long, perhaps for a quote that is not closed"

@@ -32,6 +32,7 @@ def open_reader(
     delimiter: str | None = None,
     zero_based: bool | Literal["auto"] = "auto",
     batch_bytes: int = BATCH_BYTES,
+    exact: Collection[str] = (),
 ) -> Reader:
     """Open a file of rows for reading in batches; the suffix says how.
 
@@ -51,6 +52,8 @@ def open_reader(
         Whether the first feature of a libsvm file has the number 0. By default it has if 0 occurs in the first block.
     batch_bytes
         Size of a batch in memory, about.
+    exact
+        Columns whose integers stay integers, such as labels: double precision has no distinct ones above 2**53.
 
     Raises
     ------
@@ -61,8 +64,8 @@ def open_reader(
 
     Notes
     -----
-    A field of a CSV file is missing where it is empty or one of ``NA``, ``N/A``, ``NaN``, ``null`` and the like, as in
-    pandas. Its columns are numbers or text by what is in the first 4 MB.
+    A number of a CSV file is missing where it is empty or one of ``NA``, ``N/A``, ``NaN``, ``null`` and the like, as in
+    pandas; a text where it is empty. Columns are numbers or text by what is in the first 4 MB.
     """
     place = Path(path)
     suffix = "".join(place.suffixes[-2:] if place.suffix.lower() == ".gz" else place.suffixes[-1:]).lower()
@@ -75,5 +78,5 @@ def open_reader(
             )
         if not file.read(1):
             raise ValueError(f"{place} is empty")
-    options = ReadOptions(frozenset(text), frozenset(raw), delimiter, zero_based, batch_bytes)
+    options = ReadOptions(frozenset(text), frozenset(raw), delimiter, zero_based, batch_bytes, frozenset(exact))
     return _OPENERS[suffix](place, options)

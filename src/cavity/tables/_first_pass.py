@@ -10,15 +10,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity.estimators._categories import level_order, level_text
 from cavity.estimators._parameters import LARGEST_NUMBER
 from cavity.estimators._preprocessing import Preprocessing
 from cavity.estimators._sources import Moments, Summary
 from cavity.factors.columns import ColumnSums
-from cavity.tables._batches import Batch, Reader, Texts
+from cavity.tables._batches import Batch, Reader, Texts, where
+from cavity.tables._cells import Cells, not_numbers
 from cavity.tables._gathering import MOST_CLASSES, Codes, RunningMoments, first_bad
 from cavity.tables._schema import Roles, Schema
 
 FloatArray = NDArray[np.float64]
+
+# Level of missing texts, where they may be missing.
+MISSING = "(missing)"
 
 
 class Read(NamedTuple):
@@ -48,7 +53,7 @@ class FirstPass:
     targets
         ``"classes"`` or ``"numbers"``.
     fills
-        Whether numbers may be missing.
+        Whether features may be missing.
     """
 
     schema: Schema
@@ -56,6 +61,7 @@ class FirstPass:
     targets: str
     fills: bool
     levels: list[Codes] = field(default_factory=list)
+    cells: dict[str, Cells] = field(default_factory=dict)  # of columns of text that were not declared to be categories
     classes: Codes = field(default_factory=Codes)
     counts: FloatArray = field(default_factory=lambda: np.zeros(0))
     weight: float = 0.0
@@ -66,18 +72,34 @@ class FirstPass:
 
     def __post_init__(self) -> None:
         numbers = len(self.schema.numbers)
-        self.levels = [Codes() for _ in self.schema.categories]
+        self.levels = [Codes(level_text, level_order) for _ in self.schema.categories]
         self.sums, self.missing = ColumnSums.nothing(numbers), np.zeros(numbers)
+        judged = [*self.schema.categories, *([self.roles.target] if self.targets == "classes" else [])]
+        self.cells = {name: Cells() for name in judged if name is not None and name not in self.roles.categories}
 
     def read(self, readers: Sequence[Reader]) -> Iterator[Read]:
         """Read all batches, gather, and give them in numbers."""
+        target = self.roles.target
+        for reader in readers:
+            if self.targets == "numbers" and target is not None and reader.kinds[target] != "number":
+                remedy = "correct it, or take EPClassifier (--task classify) for labels"
+                raise not_numbers(reader, target, "targets must be numbers", remedy)
         for reader in readers:
             for batch in reader.batches(self.schema.columns(self.roles)):
                 yield self._take(batch)
+        for name in self.cells:
+            self._check_cells(readers[0].path, name)
         if self.weight == 0.0:
             raise ValueError(f"{readers[0].path}: no row has a positive weight")
 
+    def _check_cells(self, path: Path, name: str) -> None:
+        is_target = name == self.roles.target
+        levels = self.classes if is_target else self.levels[self.schema.categories.index(name)]
+        self.cells[name].check(path, name, len(levels), is_target)
+
     def _take(self, batch: Batch) -> Read:
+        for name, cells in self.cells.items():
+            cells.add(batch, name)
         read = self._numbers(batch)
         self._gather(read.numbers, read.target, read.offset, read.weight)
         return read
@@ -90,7 +112,7 @@ class FirstPass:
         for k, name in enumerate(self.schema.numbers):
             numbers[:, k] = self._number(batch, name, missing=self.fills)
         for k, name in enumerate(self.schema.categories):
-            codes[:, k] = _coded(batch, name, self.levels[k])
+            codes[:, k] = _coded(batch, name, self.levels[k], MISSING if self.fills else None)
         weight[:] = 1.0 if self.roles.weight is None else self._number(batch, self.roles.weight)
         row = first_bad(weight, lambda w: w < 0.0)
         if row is not None:
@@ -130,22 +152,23 @@ class FirstPass:
             raise ValueError(
                 f"{where(batch, row, name)}: numbers must be at most {LARGEST_NUMBER:g}, got {column[row]}"
             )
-        advice = "; fill it, or say missing='mean'" if name in self.schema.numbers else ""
-        raise ValueError(f"{where(batch, row, name)}: the number is missing{advice}")
+        advice = "fill it, or say missing='mean' (--missing mean)"
+        advice = advice if name in self.schema.numbers else "fill it, or leave the row out"
+        raise ValueError(f"{where(batch, row, name)}: the number is missing; {advice}")
 
     def _target(self, batch: Batch) -> FloatArray:
         name = self.roles.target
         if name is None:
             raise ValueError("a table needs target=, the name of the column to be predicted")
         if self.targets == "numbers":
-            if isinstance(batch.columns[name], Texts):
-                raise ValueError(f"{batch.path}, column {name!r}: targets must be numbers, got text; take EPClassifier")
             return self._number(batch, name)
-        codes = _coded(batch, name, self.classes)
+        codes = _coded(batch, name, self.classes, advice="fill it, or leave the row out")
         if len(self.classes) > MOST_CLASSES:
+            if name in self.cells:
+                self._check_cells(batch.path, name)
             raise ValueError(
-                f"{batch.path}, column {name!r}: more than {MOST_CLASSES} different labels; take EPRegressor if it is "
-                "a number to be predicted"
+                f"{batch.path}, column {name!r}: more than {MOST_CLASSES} different labels; take EPRegressor "
+                "(--task regress) if it is a number to be predicted"
             )
         return codes
 
@@ -175,10 +198,8 @@ class FirstPass:
         classes, counts, moments = None, None, None
         if self.targets == "classes":
             labels, places = self.classes.sorted()
-            present = np.asarray(labels)
-            whole = present.dtype.kind == "f" and bool(np.all(present == np.floor(present)))
-            classes = present.astype(np.int64) if whole and np.all(np.abs(present) < 2**53) else present
-            if present.dtype.kind == "f" and not whole and len(labels) > 2:
+            classes = np.asarray([_whole(label) for label in labels])
+            if classes.dtype.kind == "f" and np.any(classes != np.floor(classes)) and len(labels) > 2:
                 raise ValueError(
                     f"column {self.roles.target!r}: labels must be whole numbers or text; take EPRegressor"
                 )
@@ -206,21 +227,27 @@ class FirstPass:
         return tuple(codes.sorted()[1] for codes in self.levels)
 
 
-def where(batch: Batch, row: int, column: Any) -> str:
-    """Name the file, row and column of a value."""
-    return f"{Path(batch.path)}, row {batch.first + row}, column {column!r}"
+def _whole(label: Any) -> Any:
+    """Give a label that is a whole number as an integer, unless numbers of double precision may have rounded it."""
+    return int(label) if isinstance(label, float) and label.is_integer() and abs(label) < 2**53 else label
 
 
-def _coded(batch: Batch, name: str, codes: Codes) -> FloatArray:
-    """Give the numbers of levels or labels; a missing one is an error."""
+def _coded(
+    batch: Batch,
+    name: str,
+    codes: Codes,
+    missing: str | None = None,
+    advice: str = "fill it, or say missing='mean' (--missing mean), which makes it a level of its own",
+) -> FloatArray:
+    """Give the numbers of levels or labels; a missing one is an error, or has the level ``missing``."""
     column: Any = batch.columns[name]
     found = codes.texts(column) if isinstance(column, Texts) else codes.numbers(column)
     row = first_bad(found, lambda c: c < 0.0)
-    if row is not None:
-        raise ValueError(
-            f"{where(batch, row, name)}: the value is missing; give it a level of its own, such as 'missing'"
-        )
-    return found
+    if row is None:
+        return found
+    if missing is None:
+        raise ValueError(f"{where(batch, row, name)}: the value is missing; {advice}")
+    return np.where(found < 0.0, codes.texts(Texts(np.zeros(1, dtype=np.int32), [missing])), found)
 
 
-__all__ = ["FirstPass", "Read", "where"]
+__all__ = ["MISSING", "FirstPass", "Read"]

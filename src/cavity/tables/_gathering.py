@@ -49,10 +49,19 @@ class RunningMoments:
 
 
 class Codes:
-    """Numbers of distinct values in the order in which they were first seen, and in sorted order at the end."""
+    """Numbers of distinct values in the order in which they were first seen, and in sorted order at the end.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    write
+        Form in which texts are compared.
+    order
+        Key by which values are sorted; their own order by default.
+    """
+
+    def __init__(self, write: Callable[[str], str] = str, order: Callable[[Any], Any] | None = None) -> None:
         self._places: dict[Any, int] = {}
+        self._write, self._order = write, order
 
     def __len__(self) -> int:
         return len(self._places)
@@ -60,20 +69,20 @@ class Codes:
     def texts(self, column: Texts) -> FloatArray:
         """Give the numbers of a column of texts; -1 where missing."""
         places = self._places
-        each = np.array([places.setdefault(level, len(places)) for level in column.levels] + [-1], dtype=np.float64)
-        return np.asarray(each[column.codes])  # the code -1 takes the last
+        each = [places.setdefault(self._write(level), len(places)) for level in column.levels]
+        return np.array([*each, -1], dtype=np.float64)[column.codes]  # the code -1 takes the last
 
-    def numbers(self, column: FloatArray) -> FloatArray:
-        """Give the numbers of a column of numbers; -1 where missing."""
+    def numbers(self, column: NDArray[Any]) -> FloatArray:
+        """Give the numbers of a column of numbers, of which whole ones may be integers; -1 where missing."""
         values, inverse = np.unique(column, return_inverse=True)
         places = self._places
-        each = [-1 if np.isnan(v) else places.setdefault(float(v), len(places)) for v in values]
+        each = [-1 if np.isnan(v) else places.setdefault(v.item(), len(places)) for v in values]
         return np.asarray(each, dtype=np.float64)[inverse]
 
     def sorted(self) -> tuple[list[Any], NDArray[np.int64]]:
         """Values in order, and the place there of every number that was given."""
         values = list(self._places)
-        order = sorted(range(len(values)), key=lambda k: values[k])
+        order = sorted(range(len(values)), key=lambda k: self._order(values[k]) if self._order else values[k])
         places = np.empty(len(values), dtype=np.int64)
         places[order] = np.arange(len(values))
         return [values[k] for k in order], places

@@ -87,7 +87,8 @@ class NumpyReader:
 
     def _column(self, name: str, entries: NDArray[Any], first: int) -> Column:
         if self.kinds[name] == "number":
-            return entries.astype(np.float64)
+            whole = name in self.options.exact and entries.dtype.kind in "iu"
+            return entries if whole else entries.astype(np.float64)
         try:
             return _raw_texts(entries) if name in self.options.raw else _texts(entries)
         except UnicodeDecodeError as error:

@@ -34,7 +34,7 @@ class ParquetReader:
         with named(self.path), _open(self.path, encoded) as file:
             rows = max(1, int(self.options.batch_bytes / _row_bytes(file, names)))
             for batch in file.iter_batches(rows, columns=names):
-                yield Batch(self.path, first, columns_of(self.path, first, batch, kinds, self.options.raw))
+                yield Batch(self.path, first, columns_of(self.path, first, batch, kinds, self.options))
                 first += batch.num_rows
 
 

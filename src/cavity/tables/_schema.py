@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cavity.tables._batches import Reader, listed
+from cavity.tables._cells import not_numbers
 from cavity.tables._libsvm import LibsvmReader
 
 
@@ -18,7 +19,7 @@ class Roles:
     target, weight, offset
         Columns of targets, weights and known parts of the predictor; None where there are none.
     categories
-        Columns that are categories though they may look like numbers.
+        Columns that are categories though they may look like numbers, or like identifiers; the target, if it is text.
     drop
         Columns that are left out.
     hashed
@@ -36,7 +37,7 @@ class Roles:
     def named(self) -> list[str]:
         """All columns that are named."""
         single = [name for name in (self.target, self.weight, self.offset) if name is not None]
-        return [*single, *sorted(self.categories), *sorted(self.drop), *sorted(self.hashed)]
+        return [*single, *sorted(self.categories - {self.target}), *sorted(self.drop), *sorted(self.hashed)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def resolve(readers: Sequence[Reader], roles: Roles) -> Schema:
         )
     for role, column in (("weight", roles.weight), ("offset", roles.offset)):
         if column is not None and kinds[column] != "number":
-            raise ValueError(f"{first.path}, column {column!r}: {role} must be a number, got {kinds[column]}")
+            raise not_numbers(first, column, f"{role} must be a number", "correct it, or name another column")
     features = [name for name in kinds if name not in (roles.target, roles.weight, roles.offset, *roles.drop)]
     numbers = tuple(n for n in features if kinds[n] == "number" and n not in roles.categories | roles.hashed)
     text = tuple(n for n in features if n not in numbers and n not in roles.hashed)
@@ -94,9 +95,12 @@ def _check_same(first: Reader, other: Reader, used: Sequence[str]) -> None:
         raise ValueError(f"{other.path} {what}, {other_has}: all files of a table need the same columns")
     for name in used:
         if mine[name] != theirs[name]:
-            raise ValueError(
-                f"{other.path}, column {name!r}: {theirs[name]} here, {mine[name]} in {first.path}; name it in "
-                "categories to read it as text everywhere"
+            text, numbers = (other, first) if mine[name] == "number" else (first, other)
+            raise not_numbers(
+                text,
+                name,
+                f"must be a number as in {numbers.path}",
+                f"correct it, or declare the column a category of all files (categories=[{name!r}], --category {name})",
             )
 
 

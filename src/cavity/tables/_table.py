@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from cavity._checks import one_of, shown, whole_number
+from cavity.estimators._categories import level_text
 from cavity.estimators._preprocessing import EncodedRows, Preprocessing, encode_rows
 from cavity.estimators._sources import Coding, Prepared, Summary
 from cavity.factors.columns import Columns
-from cavity.tables._batches import Batch, Reader, Texts
+from cavity.tables._batches import Batch, Reader, Texts, where
+from cavity.tables._cells import not_numbers
 from cavity.tables._files import open_reader
-from cavity.tables._first_pass import FirstPass, where
+from cavity.tables._first_pass import MISSING, FirstPass
 from cavity.tables._gathering import first_bad
 from cavity.tables._prepared import SpooledTable
 from cavity.tables._rows import Encoder
@@ -46,15 +48,20 @@ class Table:
         NumPy (``.npy``, ``.npz``), or libsvm (``.svm``, ``.libsvm``), whose features are taken as they are.
     target
         Column of labels or targets. Not needed for predictions. In libsvm files it is always ``"target"``.
-    weight, offset
-        Columns of weights, and of known terms of the linear predictor.
+    weight
+        Column of weights: a row of weight w counts as w rows.
+    offset
+        Column of known terms of the linear predictor, such as logarithms of exposures.
     categories
-        Columns of numbers that are categories, such as identifiers. Columns of text are always categories.
+        Columns that are categories whatever is in them, such as numbers that are identifiers. Other columns of text
+        are categories too, but raise an error if most of their cells are numbers, if they are dates, or if there are
+        more than half as many levels as rows. Labels are read as text if the target is named here.
     drop
         Columns that are ignored.
     missing
-        How to treat missing numbers: ``"error"`` raises an error, ``"mean"`` uses the mean and adds a column that
-        marks them.
+        How to treat missing features: ``"error"`` raises an error, ``"mean"`` uses the mean of numbers and adds a
+        column that marks them, and gives missing text a level of its own, ``(missing)``. In CSV files, text is missing
+        where it is empty; numbers also where they are written ``NA``, ``NaN``, ``null`` and the like.
     hash_columns
         Columns of text whose words are counted in ``2**hash_bits`` columns each, for longer texts and for categories
         with very many levels. With so many columns the covariance is diagonal, and the fit is a single pass if the
@@ -117,15 +124,16 @@ class Table:
         several = (frozenset(names) for names in (self.categories, self.drop, self.hash_columns))
         return Roles(self.target, self.weight, self.offset, *several)
 
-    def _readers(self, text: Collection[str], raw: Collection[str]) -> list[Reader]:
-        return [open_reader(path, text=text, raw=raw) for path in self._files]
+    def _readers(self, text: Collection[str], raw: Collection[str], labels: bool) -> list[Reader]:
+        exact = [self.target] if labels and self.target is not None else []
+        return [open_reader(path, text=text, raw=raw, exact=exact) for path in self._files]
 
     # What estimators ask for, `cavity.estimators._sources`.
 
     def _first_pass(self, targets: str) -> tuple[list[Reader], FirstPass]:
         """Open all files, and say what their columns are."""
         roles = self._roles
-        readers = self._readers(roles.categories, roles.hashed)
+        readers = self._readers(roles.categories, roles.hashed, targets == "classes")
         if roles.target is None and list(readers[0].kinds) == ["target"]:  # libsvm
             roles = replace(roles, target="target")
         if roles.target is None:
@@ -174,9 +182,14 @@ class Table:
         if isinstance(found, SpooledTable):
             found.spool.close()
 
-    def cavity_blocks(self, preprocessing: Preprocessing, levels: dict[str, list[Any]]) -> Iterator[Block]:
-        """Rows for a model that was fitted to another table, some at a time, encoded as it was."""
-        return _blocks(self, preprocessing, levels)
+    def cavity_blocks(
+        self, preprocessing: Preprocessing, levels: dict[str, list[Any]], labels: bool = False
+    ) -> Iterator[Block]:
+        """Rows for a model that was fitted to another table, some at a time, encoded as it was.
+
+        ``labels`` says whether targets are labels, whose integers stay integers.
+        """
+        return _blocks(self, preprocessing, levels, labels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,18 +213,22 @@ class Block:
     offset: Any = None
 
 
-def _blocks(table: Table, preprocessing: Preprocessing, levels: dict[str, list[Any]]) -> Iterator[Block]:
-    known = [{str(level): k for k, level in enumerate(one)} for one in levels.values()]
+def _blocks(table: Table, preprocessing: Preprocessing, levels: dict[str, list[Any]], labels: bool) -> Iterator[Block]:
+    known = [{level_text(level): k for k, level in enumerate(one)} for one in levels.values()]
     counts = [len(one) for one in levels.values()]
     single = {name: getattr(table, name) for name in ("target", "weight", "offset")}
     named = [name for name in single.values() if name is not None]
-    for reader in table._readers([*levels, *table.categories], preprocessing.hashed):
+    for reader in table._readers([*levels, *table.categories], preprocessing.hashed, labels):
         needed = [*preprocessing.numbers, *levels, *preprocessing.hashed, *named]
         for name in needed:
             if name not in reader.kinds:
                 raise ValueError(f"{reader.path} has no column {name!r}, which the model needs")
             if name in preprocessing.numbers and reader.kinds[name] != "number":
-                raise ValueError(f"{reader.path}, column {name!r}: the model needs numbers, got {reader.kinds[name]}")
+                raise not_numbers(reader, name, "the model needs numbers")
+        for role in ("weight", "offset"):
+            if single[role] is not None and reader.kinds[single[role]] != "number":
+                remedy = "correct it, or name another column"
+                raise not_numbers(reader, single[role], f"{role} must be a number", remedy)
         for batch in reader.batches(needed or None):
             numbers = np.empty((batch.n_rows, len(preprocessing.numbers)))
             for k, name in enumerate(preprocessing.numbers):
@@ -224,7 +241,12 @@ def _blocks(table: Table, preprocessing: Preprocessing, levels: dict[str, list[A
                 rows = encoded((numbers, codes), wide, counts, preprocessing)
             else:
                 rows = encode_rows(numbers, codes, counts, preprocessing, dense=not levels)
-            beside = {role: None if name is None else _values(batch, name) for role, name in single.items()}
+            beside: dict[str, Any] = {
+                role: None if name is None else _values(batch, name) for role, name in single.items()
+            }
+            row = None if single["offset"] is None else first_bad(beside["offset"], np.isnan)
+            if row is not None:
+                raise ValueError(f"{where(batch, row, single['offset'])}: the number is missing; fill it")
             yield Block(batch, EncodedRows(rows), **beside)
 
 
@@ -238,8 +260,8 @@ def _checked_number(batch: Batch, name: str, may_lack: bool) -> Any:
 
 def _level_codes(batch: Batch, name: str, known: dict[str, int]) -> Any:
     column: Any = batch.columns[name]
-    each = np.array([known.get(level, len(known)) for level in column.levels] + [len(known)], dtype=np.int64)
-    return each[column.codes]
+    each = np.array([known.get(level_text(one), len(known)) for one in column.levels], dtype=np.int64)
+    return np.append(each, known.get(MISSING, len(known)))[column.codes]  # the code -1 takes the last
 
 
 def _values(batch: Batch, name: str) -> Any:

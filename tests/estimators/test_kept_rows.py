@@ -1,4 +1,4 @@
-"""The first rows of a stream, which are fitted together whenever they have doubled, until there are enough of them."""
+"""The last rows of a stream, which are kept and fitted together until there are enough of them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from sklearn.metrics import log_loss
 from sklearn.preprocessing import scale
 
 from cavity import EPClassifier, EPRegressor
+from cavity.estimators import _streaming
+from cavity.estimators._streaming import ROWS_PER_COEFFICIENT
 from estimators.estimator_cases import assert_same_model
 
 COLUMNS = 5
-ENOUGH = 10 * (COLUMNS + 1)
+LATER = ROWS_PER_COEFFICIENT * (COLUMNS + 1)
 
 
 def labelled(n, seed=0):
@@ -33,12 +35,11 @@ def streamed(model, X, y, cuts, **options):
 
 
 @pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
-def test_calls_that_double_the_rows_are_one_call_of_all(storage):
+@pytest.mark.parametrize("cuts", [(0, 7, 14, 28, 56), (0, 50, 56), tuple(range(57))], ids=["doubling", "two", "single"])
+def test_calls_are_one_fit_to_all(storage, cuts):
     X, y = labelled(56)
     X = storage(X)
-    assert_same_model(
-        streamed(EPClassifier(), X, y, (0, 7, 14, 28, 56)), EPClassifier().partial_fit(X, y, classes=[-1.0, 1.0])
-    )
+    assert_same_model(streamed(EPClassifier(), X, y, cuts), EPClassifier().fit(X, y), 1e-9)
 
 
 @pytest.mark.parametrize("loss", ["squared", "absolute", "huber"])
@@ -50,7 +51,7 @@ def test_noise_and_normaliser_are_those_of_one_call(loss):
         np.testing.assert_allclose(found.coef_, whole.coef_, rtol=1e-9)
         np.testing.assert_allclose(found.coef_std_, whole.coef_std_, rtol=1e-9)
     else:
-        assert_same_model(found, whole)
+        assert_same_model(found, whole, 1e-9)
     assert found.scale_ == pytest.approx(whole.scale_, rel=1e-9)
     assert found.log_evidence_ == pytest.approx(whole.log_evidence_, rel=1e-9)
 
@@ -60,7 +61,7 @@ def test_counts_have_the_evidence_of_one_call():
     counts = np.random.default_rng(1).poisson(np.exp(0.5 * X[:, 0] + 1.0)).astype(float)
     for loss in ("poisson", "negative_binomial"):
         found, whole = (streamed(EPRegressor(loss), X, counts, cuts) for cuts in ((0, 20, 40), (0, 40)))
-        assert_same_model(found, whole)
+        assert_same_model(found, whole, 1e-9)
         assert found.log_evidence_ == pytest.approx(whole.log_evidence_, rel=1e-12)
 
 
@@ -98,23 +99,53 @@ def test_rows_that_are_all_but_forgotten_keep_a_weight():
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 100])
-def test_rows_are_dropped_when_there_are_enough(chunk):
-    X, y = labelled(2 * ENOUGH)
-    model = EPClassifier()
+def test_rows_are_dropped_when_there_are_enough(chunk, monkeypatch):
+    monkeypatch.setattr(_streaming, "KEPT_NUMBERS", 100 * (COLUMNS + 1))
+    X, y = labelled(300)
+    model, size, most = EPClassifier(), 0, 100
     for start in range(0, len(y), chunk):
         model.partial_fit(X[start : start + chunk], y[start : start + chunk], classes=[-1.0, 1.0])
-        kept = vars(model)["_first_rows"]
-        assert (kept is None) == (min(start + chunk, len(y)) >= ENOUGH)
-        assert kept is None or kept.size == start + chunk
+        size += len(y[start : start + chunk])
+        if size >= most:
+            size, most = 0, LATER
+        assert vars(model)["_kept"].size == size
+        assert len(vars(model)["_kept"].parts) <= 8  # joined as they come
+    fitted = EPClassifier().fit(X, y)
+    np.testing.assert_allclose(model.coef_, fitted.coef_, rtol=0.0, atol=0.3 * np.max(fitted.coef_std_))
+    np.testing.assert_allclose(model.coef_std_, fitted.coef_std_, rtol=0.2)
+    assert model.log_evidence_ == pytest.approx(fitted.log_evidence_, abs=2.0)
+
+
+@pytest.mark.parametrize("loss", ["absolute", "quantile", "huber", "negative_binomial", "gamma"])
+def test_a_stream_whose_rows_are_gone_has_the_evidence_of_a_fit(loss, monkeypatch):
+    """The noise scale is found anew with every block, and what rows said before follows it."""
+    monkeypatch.setattr(_streaming, "KEPT_NUMBERS", 60 * (COLUMNS + 1))
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(900, COLUMNS))
+    z = 0.5 * X[:, 0] - 0.3 * X[:, 1]
+    y = 3.0 * (z + 0.5 * rng.standard_t(4, size=900))
+    if loss == "negative_binomial":
+        y = rng.negative_binomial(3.0, 3.0 / (3.0 + np.exp(z + 1.0))).astype(float)
+    if loss == "gamma":
+        y = rng.gamma(3.0, np.exp(z) / 3.0)
+    model, fitted = EPRegressor(loss), EPRegressor(loss).fit(X, y)
+    for start in range(0, 900, 20):
+        model.partial_fit(X[start : start + 20], y[start : start + 20])
+    assert model.log_evidence_ == pytest.approx(fitted.log_evidence_, rel=0.01)
+    assert model.scale_ == pytest.approx(fitted.scale_, rel=0.1)
+    assert np.max(np.abs(model.coef_ - fitted.coef_) / fitted.coef_std_) < 0.5
+    np.testing.assert_allclose(model.coef_std_, fitted.coef_std_, rtol=0.2)
 
 
 def test_a_fit_a_merge_and_a_product_of_gaussians_keep_no_rows():
     X, y = labelled(20)
     model = EPClassifier().partial_fit(X, y, classes=[-1.0, 1.0])
-    assert vars(model.merge(model)).get("_first_rows") is None
-    assert vars(copy.deepcopy(model).fit(X, y)).get("_first_rows") is None
+    assert vars(model.merge(model)).get("_kept") is None
+    assert vars(copy.deepcopy(model).fit(X, y)).get("_kept") is None
     product = EPClassifier(covariance="diagonal").partial_fit(X, y, classes=[-1.0, 1.0])
-    assert vars(product).get("_first_rows") is None
+    assert vars(product).get("_kept") is None
+    squared = EPRegressor().partial_fit(X, y)  # sums say all of it
+    assert vars(squared).get("_kept") is None
 
 
 @pytest.mark.parametrize("chunk", [10, 30, 100])
@@ -153,15 +184,18 @@ def test_few_rows_that_say_nothing_of_the_dispersion_do_no_lasting_harm():
         {"weights": -np.ones(20)},
         {"weights": np.ones(3)},
         {"offset": np.ones((20, 2))},
+        {"known": ()},
+        {"noise": (np.nan, 0.0)},
+        {"scale": -1.0},
     ],
     ids=str,
 )
-def test_first_rows_that_do_not_fit_are_refused(change):
+def test_kept_rows_that_do_not_fit_are_refused(change):
     X, y = labelled(20)
     model = EPClassifier().partial_fit(X, y, classes=[-1.0, 1.0])
-    kept = vars(model)["_first_rows"]
+    kept = vars(model)["_kept"]
     own = {name: value for name, value in change.items() if name in kept._fields}
     part = kept.parts[0]._replace(**{name: value for name, value in change.items() if name not in own})
-    model._first_rows = kept._replace(parts=(part,))._replace(**own)
+    model._kept = kept._replace(parts=(part,))._replace(**own)
     with pytest.raises(ValueError, match="not consistent"):
         model._check_state()
