@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.metrics import log_loss
 
 from cavity import EPClassifier, FactorialGaussian, LinearFactor, datasets, fit, losses
-from cavity.estimators._links import positive_probability
+from cavity.estimators._links import log_probabilities
 from cavity.schemes import NAMES as SCHEMES
 
 SCALINGS = ("norm", "unit variance", "raw", "wild")
@@ -139,8 +139,7 @@ class Product:
     def predict_proba(self, X: Any) -> Any:
         """Probabilities of both labels."""
         design = np.column_stack([X, np.ones(len(X))])
-        positive = positive_probability(self.loss, design @ self.mean, np.square(design) @ self.variance)
-        return np.column_stack([1.0 - positive, positive])
+        return np.exp(log_probabilities(self.loss, design @ self.mean, np.square(design) @ self.variance)).T
 
 
 @lru_cache(maxsize=2)

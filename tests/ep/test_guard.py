@@ -71,6 +71,7 @@ def test_a_run_worse_than_its_prior_goes_back_and_says_so():
     assert result.trace.refusals[-1, Refusal.DIVERGED] == 1
     np.testing.assert_array_equal(result.mean, prior.mean)
     np.testing.assert_array_equal(result.variance, prior.variance)
+    assert np.isnan(result.log_evidence)  # zero would beat every honest run
 
 
 def test_where_all_goes_well_safeguards_change_nothing():

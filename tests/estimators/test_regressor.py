@@ -404,6 +404,28 @@ def test_several_quantiles_are_columns(loss):
     assert (both.shape, std.shape) == ((7, 2), (7,))
 
 
+@pytest.mark.parametrize("loss", ["squared", "absolute", "poisson", "normal"])
+def test_deviations_and_quantiles_of_the_mean_are_those_of_draws_of_the_coefficients(loss):
+    X, y = counts(100) if loss == "poisson" else line(n=100)
+    model = regressor(loss="normal", scale="linear").fit(X, y) if loss == "normal" else of(loss).fit(X, y)
+    mean, std = model.predict(X[:5], return_std="mean")
+    interval, same = model.predict(X[:5], return_std="mean", quantile=[0.05, 0.95])
+    coef, intercept = model.sample_coef(200_000, random_state=0, return_intercept=True)
+    predictors = coef @ X[:5].T + intercept[:, None]
+    means = np.exp(predictors) if loss == "poisson" else predictors
+    np.testing.assert_allclose(mean, np.mean(means, axis=0), rtol=0.01, atol=0.01)
+    np.testing.assert_allclose(std, np.std(means, axis=0), rtol=0.02)
+    np.testing.assert_allclose(interval.T, np.quantile(means, [0.05, 0.95], axis=0), rtol=0.02, atol=0.02)
+    np.testing.assert_array_equal(same, std)
+    assert np.all(std < model.predict(X[:5], return_std=True)[1])
+
+
+def test_a_deviation_is_of_a_target_or_of_the_mean():
+    X, y = line(n=30)
+    with pytest.raises(ValueError, match="return_std must be 'mean', got 'target'"):
+        regressor().fit(X, y).predict(X, return_std="target")
+
+
 def test_few_rows_leave_more_doubt_than_many():
     X, y = line()
     few, many = (gaussian_regressor(prior_variance=25.0).fit(X[:n], y[:n]) for n in (6, 600))

@@ -8,7 +8,7 @@ from scipy import sparse
 from scipy.special import ndtr
 
 from cavity.gaussians import AffineGaussian, Change, DenseGaussian, FactorialGaussian, GaussianMixture
-from cavity.gaussians.mixture import mixture_quantile
+from cavity.gaussians.mixture import normal_mixture_quantile
 
 
 def mixture(dense: bool = True) -> GaussianMixture:
@@ -50,14 +50,16 @@ def test_predictors_are_linear_combinations(dense, storage):
 
 def test_a_quantile_of_one_part_is_its_own():
     mean, std = np.array([[1.0, -2.0]]), np.array([[0.5, 3.0]])
-    np.testing.assert_allclose(mixture_quantile(np.ones(1), mean, std, 0.9), mean[0] + 1.2815515655446004 * std[0])
+    np.testing.assert_allclose(
+        normal_mixture_quantile(np.ones(1), mean, std, 0.9), mean[0] + 1.2815515655446004 * std[0]
+    )
 
 
 def test_quantiles_solve_the_distribution_function():
     rng = np.random.default_rng(2)
     weights, means, stds = np.array([0.1, 0.6, 0.3]), rng.normal(size=(3, 50)), rng.uniform(0.1, 3.0, (3, 50))
     for q in (0.01, 0.3, 0.99):
-        found = mixture_quantile(weights, means, stds, q)
+        found = normal_mixture_quantile(weights, means, stds, q)
         np.testing.assert_allclose(weights @ ndtr((found - means) / stds), q, atol=1e-9)
 
 

@@ -303,10 +303,11 @@ class Hyperparameters:
     past: tuple[float, float] = (0.0, 0.0)
     is_found: bool = False
     # Of the last iteration: logarithms, distances to the maximum with the sites as they were (of the noise scale the
-    # slope), and by which share of a move the maximum comes closer.
+    # slope), by which share of a move the maximum comes closer, and the smallest such share that is believed.
     _here: FloatArray = field(default_factory=lambda: np.empty(0))
     _apart: FloatArray = field(default_factory=lambda: np.empty(0))
     _closer: float = 1.0
+    _smallest: float = 0.1
 
     def __bool__(self) -> bool:
         return bool(self.groups) or self.scale
@@ -356,25 +357,28 @@ class Hyperparameters:
     def _prolonged(self, curvature: FloatArray, moved: FloatArray, closer: FloatArray, apart: FloatArray) -> FloatArray:
         """Step to the maximum, by the secant along the last move; a tenth to ten times as long as without it.
 
-        Where the maximum went away while the logarithms moved towards it, steps become twice as long as before.
+        Where the maximum went away while the logarithms moved towards it, steps become twice as long as before. What
+        steps may become at most is halved whenever one ends farther from the maximum than it began: sites follow late.
         """
         along = curvature @ moved
         length = float(moved @ along)
         if not length > 1e-12:
             return apart
         share = float(along @ closer) / length
-        self._closer = min(max(share if share > 0.0 else 0.5 * min(self._closer, 1.0), 0.1), 10.0)
+        if float(apart @ curvature @ apart) > float((apart + closer) @ curvature @ (apart + closer)):
+            self._smallest = min(2.0 * self._smallest, 1.0)
+        self._closer = min(max(share if share > 0.0 else 0.5 * min(self._closer, 1.0), self._smallest), 10.0)
         return apart + (1.0 / self._closer - 1.0) * float(along @ apart) / length * moved
 
     def snapshot(self) -> dict[str, Any]:
         """State between two iterations."""
-        numbers = np.array([self.is_found, self._closer])
+        numbers = np.array([self.is_found, self._closer, self._smallest])
         return {"hyperparameters": np.array([self._here, self._apart]), "hyperparameters_found": numbers}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Return to such a state."""
         self._here, self._apart = np.array(state["hyperparameters"])
-        found, self._closer = (float(number) for number in state["hyperparameters_found"])
+        found, self._closer, self._smallest = (float(number) for number in state["hyperparameters_found"])
         self.is_found = bool(found)
 
 

@@ -263,8 +263,12 @@ class Result:
 
     @property
     def log_evidence(self) -> float:
-        r"""Estimate of :math:`\log \int \text{prior} \prod_k e^{-\beta u_k}`; exact for Gaussian factors."""
-        return float(self.posterior.log_mass)
+        r"""Estimate of :math:`\log \int \text{prior} \prod_k e^{-\beta u_k}`; exact for Gaussian factors.
+
+        NaN where there is none: after a run that diverged or was interrupted, or in which every update was refused.
+        """
+        none = self.status in (Status.DIVERGED, Status.INTERRUPTED) or 0 < self.trace.updates <= self.trace.refused
+        return math.nan if none else float(self.posterior.log_mass)
 
     def raise_for_status(self) -> Result:
         """Raise `RunError` unless the run ended as asked; return the result otherwise."""

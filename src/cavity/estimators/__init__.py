@@ -6,5 +6,15 @@ from cavity.estimators._persistence import load, save
 from cavity.estimators._plan import Plan
 from cavity.estimators._progress import Progress
 from cavity.estimators._regressor import EPRegressor
+from cavity.estimators._streaming import SortedStreamWarning
 
-__all__ = ["ConditionalDeviationsWarning", "EPClassifier", "EPRegressor", "Plan", "Progress", "load", "save"]
+__all__ = [
+    "ConditionalDeviationsWarning",
+    "EPClassifier",
+    "EPRegressor",
+    "Plan",
+    "Progress",
+    "SortedStreamWarning",
+    "load",
+    "save",
+]

@@ -182,9 +182,10 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return numbers, arrays and names only: a file then needs no other types. What can be rebuilt is left out."""
+        self._settled()
         state = super().__getstate__()
         if "_knowledge" in state:
-            state = {**state, "_knowledge": self._known()}
+            state = {**state, "_knowledge": self._present_knowledge()}
         kept = {name: value for name, value in state.items() if name not in TRANSIENT}
         return {name: pack(value) if name in PACKED else value for name, value in kept.items()}
 
@@ -212,7 +213,7 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
 
     def _whole_posteriors(self) -> tuple[Gaussian, ...]:
         """Posteriors as they are kept: of every linear predictor, or of all together."""
-        self._settled()
+        self._known()
         return self._present_posteriors()
 
     def _known(self) -> tuple[Knowledge, ...]:

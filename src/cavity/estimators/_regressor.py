@@ -19,7 +19,7 @@ from cavity.estimators._scores import score_of
 from cavity.estimators._sources import is_source
 from cavity.estimators._spread import LinearSpread
 from cavity.gaussians.factorial import LOG_2PI
-from cavity.gaussians.mixture import GaussianMixture
+from cavity.gaussians.mixture import GaussianMixture, normal_mixture_quantile
 from cavity.losses import Loss
 from cavity.noise import log_normalizer, mixture_quantile, predictive_std, with_scale
 
@@ -194,18 +194,21 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         return self._normalised(X, y, weights, known, reset)
 
     @over_blocks
-    def predict(self, X: Any, return_std: bool = False, quantile: Any = None, offset: ArrayLike | None = None) -> Any:
+    def predict(self, X: Any, return_std: Any = False, quantile: Any = None, offset: ArrayLike | None = None) -> Any:
         """Predict targets.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Rows.
-        return_std : bool, default=False
+        return_std : bool or "mean", default=False
             Whether to also return the standard deviation of a new target, which includes the noise and the uncertainty
-            of the coefficients. For ``loss="quantile"``, the standard deviation of the predicted quantile.
+            of the coefficients. For ``loss="quantile"``, the standard deviation of the predicted quantile. With
+            ``"mean"``, the standard deviation of the mean of new targets: the uncertainty of the coefficients alone.
         quantile : float or array of floats in (0, 1), optional
-            Return this quantile of a new target instead of its mean; for several quantiles, one column each.
+            Return this quantile of a new target instead of its mean; for several quantiles, one column each. With
+            ``return_std="mean"``, the quantile of the mean: ``predict(X, return_std="mean", quantile=(0.05, 0.95))[0]``
+            has the borders of its 90 % interval.
         offset : array-like of shape (n_samples,), optional
             Known part of the linear predictor, such as the logarithm of an exposure.
 
@@ -213,8 +216,21 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         -------
         ndarray of shape (n_samples,) or (n_samples, n_quantiles), or two of them
             Posterior mean of the linear predictor, or of its exponential for losses of counts and positive targets.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> X = np.linspace(-1.0, 1.0, 50)[:, None]
+        >>> model = EPRegressor().fit(X, 2.0 * X[:, 0] + np.sin(37.0 * np.arange(50)))
+        >>> of_target = model.predict([[0.0]], return_std=True)[1]
+        >>> of_mean = model.predict([[0.0]], return_std="mean")[1]
+        >>> print((of_target / of_mean).round(1))
+        [7.1]
         """
         X, levels = self._checked_for_prediction(X), None if quantile is None else _levels(quantile)
+        if isinstance(return_std, str):
+            one_of("return_std", return_std, ("mean",))
+            return self._predicted_mean(X, offset, levels)
         if self._is_spread:
             both = self._predicted_spread(X, offset, levels)
             return both if return_std else both[0]
@@ -235,6 +251,28 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
             found = np.column_stack(columns) if np.ndim(levels) else columns[0]
         found = center + unit * found
         return (found, unit * np.where(np.isnan(spread), np.inf, spread)) if return_std else found
+
+    def _predicted_mean(self, X: Any, offset: Any, levels: FloatArray | None) -> tuple[FloatArray, FloatArray]:
+        """Means of new targets, or quantiles of these means, and their standard deviations."""
+        if self._is_spread:
+            mean, covariance = self._spread_predictors(X, offset)
+            weights, means, variances = np.ones(1), mean[None, :, 0], covariance[None, :, 0, 0]
+        else:
+            weights, _, means, variances = self._parts(X, offset)
+        unit, center = self._units
+        is_log, each, spreads = self._kind != "reals", means, variances
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite where it is too large
+            if is_log:
+                each = np.exp(means + 0.5 * variances)
+                spreads = np.square(each) * np.expm1(variances)
+            found = weights @ each
+            std = np.sqrt(weights @ (spreads + np.square(each - found)))
+            if levels is not None:
+                args = weights, means, np.sqrt(variances)
+                quantiles = np.array([normal_mixture_quantile(*args, float(q)) for q in np.atleast_1d(levels)])
+                found = (np.exp(quantiles) if is_log else quantiles).T
+                found = found if np.ndim(levels) else found[:, 0]
+        return center + unit * found, unit * np.where(np.isnan(std), np.inf, std)
 
     def _noise_variance(self) -> float:
         """Variance of the noise of real targets, averaged over hyperparameters."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from cavity._checks import as_float, shown
-from cavity.gaussians.mixture import mixture_quantile
+from cavity.gaussians.mixture import normal_mixture_quantile
 
 FloatArray = NDArray[np.float64]
 
@@ -37,7 +37,7 @@ class Marginals(NamedTuple):
             return cls(mean, std, mean - reach, mean + reach, positive)
         center = weights @ mean
         spread = np.sqrt(weights @ (variance + np.square(mean - center)))
-        lower, upper = (mixture_quantile(weights, mean, std, 0.5 + 0.5 * sign * level) for sign in (-1.0, 1.0))
+        lower, upper = (normal_mixture_quantile(weights, mean, std, 0.5 + 0.5 * sign * level) for sign in (-1.0, 1.0))
         return cls(center, spread, lower, upper, weights @ positive)
 
     def changed(self, unit: Any, offset: Any) -> Marginals:

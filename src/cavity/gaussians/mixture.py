@@ -129,7 +129,7 @@ class GaussianMixture:
             Probability of a value below the quantile.
         """
         means, stds = (np.array([getattr(part, name) for part in self.parts]) for name in ("mean", "variance"))
-        return mixture_quantile(self.weights, means, np.sqrt(stds), q)
+        return normal_mixture_quantile(self.weights, means, np.sqrt(stds), q)
 
     def positive(self) -> FloatArray:
         """Probability that a coordinate is positive."""
@@ -138,7 +138,7 @@ class GaussianMixture:
         return np.asarray(self.weights @ np.array(each))
 
 
-def mixture_quantile(weights: FloatArray, means: FloatArray, stds: FloatArray, q: float) -> FloatArray:
+def normal_mixture_quantile(weights: FloatArray, means: FloatArray, stds: FloatArray, q: float) -> FloatArray:
     """Quantile of mixtures of normal variables, with means and standard deviations ``(parts, n)``."""
     each = means + stds * ndtri(q)
     low, high = np.min(each, axis=0), np.max(each, axis=0)
