@@ -1,9 +1,12 @@
 """What is wrong with data is named, with what to do about it; rows of weight zero say nothing."""
 
+import re
 import warnings
+from datetime import datetime
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from estimator_cases import frozen, two_classes
 from scipy import sparse
@@ -119,3 +122,13 @@ def test_the_squared_loss_of_a_small_given_scale_is_exact_and_does_not_warn(shar
         for model in (fitted, stream):
             np.testing.assert_allclose(model.coef_, covariance @ X.T @ y / share**2, rtol=1e-6, atol=1e-8)
             np.testing.assert_allclose(model.coef_std_, np.sqrt(np.diagonal(covariance)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_dates_say_how_they_become_numbers(kind):
+    days = [datetime(2020, 1, day) for day in (3, 1, 2)]
+    X = kind({"x": [1.0, 2.0, 4.0], "day": days})
+    with pytest.raises(ValueError, match="column 'day' holds dates, which are not numbers") as told:
+        EPRegressor().fit(X, [1.0, 2.0, 3.0])
+    advice = re.search(r"days since the first by (.*), or drop it", str(told.value)).group(1)
+    assert list(eval(advice, {"X": X})) == [2, 0, 1]

@@ -53,6 +53,12 @@ def levels_of(X: Any) -> Levels:
         column = X.iloc[:, place] if hasattr(X, "iloc") else X[name]
         if _is_number(column.dtype):
             continue
+        if getattr(column.dtype, "kind", "O") == "M" or str(column.dtype).startswith(("Date", "Datetime")):
+            days = "days" if hasattr(X, "iloc") else "total_days()"  # of pandas, of polars
+            raise ValueError(
+                f"column {name!r} holds dates, which are not numbers: convert it, for example to days since the first "
+                f"by (X[{name!r}] - X[{name!r}].min()).dt.{days}, or drop it"
+            )
         levels = list(dict.fromkeys(_coded(column, name)[1]))
         if not getattr(column.dtype, "ordered", False):
             levels.sort(key=level_order)
