@@ -171,7 +171,7 @@ def test_intervals_are_wider_where_the_variance_was_found(make):
 
 
 @pytest.mark.parametrize("rows", [1, 7])
-def test_a_stream_that_is_looked_at_differs_by_no_more_than_a_fiftieth_of_its_rows_says(rows):
+def test_a_stream_that_is_looked_at_stays_near_a_fit(rows):
     X, y = two_classes(n=120)
     watched, other = EPClassifier(), EPClassifier()
     for i in range(0, 120, rows):

@@ -39,7 +39,7 @@ FloatArray = NDArray[np.float64]
 # below one nat, at which the data begin to prefer one of two values. Halving both costs about one iteration of EP.
 GAIN, CLOSE = 0.01, 0.02
 # Last step of normal rows, which are summed up once: a result that does not depend on where the search started.
-EXACT = 1e-5
+EXACT = 1e-7
 # Longest step of a logarithm where it is prolonged because sites follow, a factor of 4.5 in a variance; a third of it
 # before the sites have settled. With twice as much models of mean and spread fail now and then, with half of it EP
 # takes longer.
@@ -276,7 +276,10 @@ def maximise_normal_evidence(posterior: Posterior, free: Hyperparameters, rows: 
             value = maximise_evidence(posterior, free.groups, noise).value
             if value > best:
                 best, prior, scale = value, posterior.prior, rows.scale
-    set_hyperparameters(posterior, prior, scale, noise)
+    # Where the columns interpolate the targets the evidence is level towards no noise: the search ends at the bound.
+    can_move = set_hyperparameters(posterior, prior, rows.least, noise)
+    if not can_move or maximise_evidence(posterior, free.groups, noise).value < best - GAIN:
+        set_hyperparameters(posterior, prior, scale, noise)
 
 
 @dataclass(slots=True, eq=False)

@@ -265,10 +265,11 @@ class Result:
     def log_evidence(self) -> float:
         r"""Estimate of :math:`\log \int \text{prior} \prod_k e^{-\beta u_k}`; exact for Gaussian factors.
 
-        NaN where there is none: after a run that diverged or was interrupted, or in which every update was refused.
+        NaN where there is none: after a run that diverged, or that ended at the prior since updates were refused.
         """
-        none = self.status in (Status.DIVERGED, Status.INTERRUPTED) or 0 < self.trace.updates <= self.trace.refused
-        return math.nan if none else float(self.posterior.log_mass)
+        is_prior = self.trace.refused > 0 and np.array_equal(self.posterior.mean, self.prior.mean)
+        is_prior = is_prior and np.array_equal(self.posterior.variance, self.prior.variance)
+        return math.nan if is_prior or self.status is Status.DIVERGED else float(self.posterior.log_mass)
 
     def raise_for_status(self) -> Result:
         """Raise `RunError` unless the run ended as asked; return the result otherwise."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from scipy.special import gammaln
+from scipy.special import gammaln, rel_entr
 from sklearn.utils.validation import _check_sample_weight
 
 from cavity._checks import number_between, positive_number, shown
@@ -35,11 +35,6 @@ class Data(NamedTuple):
     targets: Any
     weights: Any
     offset: Any = None
-
-    @property
-    def order_key(self) -> Any:
-        """Targets, or numbers of classes, by which rows may be sorted."""
-        return self.targets[0] if len(self.targets) == 1 else np.argmax(self.targets, axis=0)
 
     def sum_over_targets(self, function: Callable[[Any], Any]) -> float:
         """Weighted sum of a function of the first targets."""
@@ -114,10 +109,11 @@ _SORTED = math.log(1e6)
 
 
 class Order(NamedTuple):
-    """How much the labels or targets of a stream look sorted, from call to call.
+    """How much the labels or targets of a stream look sorted.
 
     Where every call lies beyond all rows before it, ``up`` or ``down`` are minus the logarithms of the probability that
-    rows in random order would do so; ties are no evidence.
+    rows in random order would do so; ties are no evidence. Labels of classes, given by their numbers, are sorted as
+    well where they hardly ever change from one row to the next.
     """
 
     rows: int = 0
@@ -127,17 +123,24 @@ class Order(NamedTuple):
     at_largest: int = 0
     up: float = 0.0
     down: float = 0.0
+    counts: tuple[int, ...] = ()
+    changes: int = 0
+    last: float = math.nan
 
     @property
     def is_sorted(self) -> bool:
         """Whether rows in random order would hardly come like this."""
-        return max(self.up, self.down) > _SORTED
+        return max(self.up, self.down, self._steadiness) > _SORTED
 
-    def plus(self, values: Any) -> Order:
+    def plus(self, values: Any, classes: int = 0) -> Order:
         """Add the rows of a call; what was found sorted stays so."""
         if self.is_sorted:
             return self
         least, largest = min(self.least, float(np.min(values))), max(self.largest, float(np.max(values)))
+        counts = np.zeros(classes, dtype=np.int64)
+        if classes:
+            counts = np.bincount(values.astype(np.intp), minlength=classes) + np.array(self.counts or counts)
+        changes = int(np.count_nonzero(np.diff(values))) + int(self.rows > 0 and self.last != values[0])
         return Order(
             self.rows + len(values),
             least,
@@ -146,7 +149,18 @@ class Order(NamedTuple):
             self.at_largest * (largest == self.largest) + int(np.count_nonzero(values == largest)),
             self._beyond(values, self.largest, self.at_largest, self.up),
             self._beyond(-values, -self.least, self.at_least, self.down),
+            tuple(int(count) for count in counts),
+            self.changes + changes,
+            float(values[-1]),
         )
+
+    @property
+    def _steadiness(self) -> float:
+        """Minus the logarithm of a bound of the probability of so few changes of labels (Chernoff's)."""
+        pairs = self.rows - 1
+        expected = 1.0 - sum((count / self.rows) ** 2 for count in self.counts) if self.counts else 0.0
+        share = self.changes / pairs if pairs > 0 else 1.0
+        return pairs * float(rel_entr(share, expected) + rel_entr(1.0 - share, 1.0 - expected)) * (share < expected)
 
     def _beyond(self, values: Any, top: float, at_top: int, before: float) -> float:
         if not self.rows or np.min(values) < top:

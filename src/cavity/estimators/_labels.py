@@ -15,7 +15,7 @@ from sklearn.utils.validation import column_or_1d
 
 from cavity import losses
 from cavity._checks import as_float, shown
-from cavity.estimators._design import Data, Totals, checked_offset, rows_of_weight
+from cavity.estimators._design import Data, Order, Totals, checked_offset, rows_of_weight
 from cavity.estimators._joint import turned
 from cavity.estimators._plan import Plan, plan_joint
 from cavity.estimators._sources import Coding, Summary, signs_of
@@ -184,6 +184,10 @@ class LabelledRows(StreamingEP):
         if first:
             self._class_ranks = ranks_of_classes(data.X, codes, data.weights, self.classes_.size)
         return np.asarray(self._class_ranks, dtype=np.float64)[codes][None]
+
+    def _order_with(self, targets: FloatArray) -> Order:
+        numbers = (targets[0] > 0.0).astype(np.intp) if len(targets) == 1 else np.argmax(targets, axis=0)
+        return self._order.plus(numbers, self.classes_.size)
 
     def _mixing(self) -> FloatArray:
         return super()._mixing()[self._class_ranks]

@@ -178,7 +178,7 @@ class RowPath:
             if refused is not None or not np.isfinite(posterior.mean.sum() + posterior.log_mass):
                 return False
             data = Data(X, np.array([[target]]), None)
-            order = model._order.plus(data.order_key)
+            order = model._order_with(data.targets)
             state.update(_knowledge=(known,), _posteriors=(posterior,), _kept=state["_kept"].plus(data), _order=order)
             state["_unsettled"] = True
         if state["_sums"] is not None and not self._factorised:

@@ -14,7 +14,7 @@ from cavity.ep.hyperparameters import Hyperparameters, NormalRows, maximise_norm
 from cavity.ep.knowledge import DenseKnowledge, Knowledge, SparseKnowledge
 from cavity.ep.result import Result
 from cavity.ep.row_sites import noise_slope
-from cavity.estimators._design import Data, KeptRows, Totals, coarse, with_intercept
+from cavity.estimators._design import Data, KeptRows, Order, Totals, coarse, with_intercept
 from cavity.estimators._parameters import LARGEST_TARGET, Parameters
 from cavity.estimators._plan import Plan
 from cavity.estimators._posteriors import RATE, working
@@ -135,6 +135,9 @@ class NormalisedTargets(StreamingEP):
     def _forget(self, keep: float) -> None:
         super()._forget(keep)
         self._scales = keep * self._scales[0], keep * self._scales[1]
+
+    def _order_with(self, targets: FloatArray) -> Order:
+        return self._order.plus(self.y_offset_ + self.y_scale_ * targets[0])
 
     def _first_loss(self) -> Loss:
         """Loss in the unit of the targets, at the noise scale where a search starts."""
