@@ -12,7 +12,7 @@ from scipy import sparse
 
 import cavity
 import cavity.dask
-from cavity.dask._source import joined
+from cavity.dask import joined
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 16])
@@ -72,17 +72,6 @@ def test_a_spread_that_is_linear_in_the_features():
     found = cavity.dask.fit(cavity.EPRegressor("normal", scale="linear"), chunked(X, 3), chunked(y, 3), join=False)
     assert_same(found, expected)
     assert np.allclose(found.scale_coef_, expected.scale_coef_, atol=0.02 * np.max(expected.scale_coef_std_))
-
-
-def test_rows_that_occur_in_several_partitions_count_as_one_row_of_their_weight():
-    rng = np.random.default_rng(4)
-    X = rng.integers(0, 2, size=(400, 3)).astype(float)  # eight different rows
-    y = rng.random(400) < 0.2 + 0.5 * X[:, 0]
-    expected = cavity.EPClassifier("hinge", tol=1e-4).fit(X, y)
-    found = cavity.dask.fit(cavity.EPClassifier("hinge", tol=1e-4), chunked(X, 7), chunked(y, 7), join=False)
-    assert_same(found, expected, 1e-3)
-    apart = [cavity.EPClassifier("hinge", tol=1e-4).fit(X + 1e-9 * rng.normal(size=X.shape), y)]
-    assert np.max(np.abs(apart[0].coef_ - expected.coef_) / expected.coef_std_) > 0.02  # it makes a difference
 
 
 def test_csr_chunks_of_another_precision():
