@@ -25,7 +25,7 @@ from benchmarks.bars import Row, markdown
 from benchmarks.data import load
 from benchmarks.scale_model import described, fitted, round_seconds
 from cavity import EPClassifier, EPRegressor
-from cavity.dask import Partitions
+from cavity.dask import ClusterPartitions
 from cavity.ep.partitions import Message, sweep
 from cavity.factors.arranged import Rows
 from cavity.gaussians.factorial import FactorialGaussian
@@ -174,18 +174,18 @@ def empty(client: Client, count: int) -> float:
 @contextmanager
 def timed_rounds() -> Iterator[list[float]]:
     """Times at which the rounds of a fit begin, but for the first, which comes in waves."""
-    begun, plain = [], Partitions.sweep
+    begun, plain = [], ClusterPartitions.sweep
 
-    def timed(partitions: Partitions, message: Message, mixes: Any) -> Any:
+    def timed(partitions: ClusterPartitions, message: Message, mixes: Any) -> Any:
         if not message.first:
             begun.append(time.perf_counter())
         return plain(partitions, message, mixes)
 
-    Partitions.sweep = timed  # type: ignore[method-assign]
+    ClusterPartitions.sweep = timed  # type: ignore[method-assign]
     try:
         yield begun
     finally:
-        Partitions.sweep = plain  # type: ignore[method-assign]
+        ClusterPartitions.sweep = plain  # type: ignore[method-assign]
 
 
 def sweeps(quick: bool) -> list[tuple[int, int, float]]:

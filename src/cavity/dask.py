@@ -38,7 +38,7 @@ except ImportError as error:
 from cavity._checks import shown
 from cavity._types import FloatArray
 from cavity.ep.options import Options
-from cavity.ep.partitions import Message, Mix, PartSites, Sums, costs, log_scale, run, sweep
+from cavity.ep.partitions import Message, Mix, PartSites, Sums, log_scale, run, sweep
 from cavity.ep.result import Result
 from cavity.estimators import EPClassifier, EPRegressor
 from cavity.estimators._categories import Levels, encode, level_order, levels_of
@@ -53,7 +53,6 @@ from cavity.factors.columns import Columns, ColumnSums
 from cavity.gaussians import Analysis
 from cavity.gaussians._analysis import ColumnCounts, analyse_meetings, meetings
 from cavity.gaussians.dense import WIDEST_COVARIANCE
-from cavity.losses import Loss
 
 Model = TypeVar("Model", EPClassifier, EPRegressor)
 Found = TypeVar("Found")
@@ -610,7 +609,7 @@ class _PreparedRows:
             hashes = self.tasks.total(self.tasks.start(_sum_of_hashes, [(part,) for part in self.rows]), operator.add)
             checkpoint = task.checkpoint(" ".join(f"{sum_of_one:.7g}" for sum_of_one in hashes))
         for k, center in enumerate(self.centers):
-            partitions = Partitions(self.tasks, self.rows, self.names, task.analysis)
+            partitions = ClusterPartitions(self.tasks, self.rows, self.names, task.analysis)
             place = (k, len(self.centers))
             with loop_report(p.verbose, p.max_iter, p.tol, self.shape[0], place) as report:
                 outcomes.append(
@@ -633,7 +632,7 @@ class _PreparedRows:
         return float(self.tasks.total(sums, operator.add))
 
 
-class Partitions:
+class ClusterPartitions:
     """Partitions whose rows and sites are results of tasks: what `cavity.ep.partitions` works on.
 
     Tasks of a round depend on a message that is scattered, and released when the round is over. Dask then knows that it
@@ -671,11 +670,6 @@ class Partitions:
             return float(self._tasks.total(self._start(_log_scale_part, shared, mixes), operator.add))
 
         return self._repeated(attempt, message)
-
-    def costs(self, loss: Loss, predictor: int, points: FloatArray, last: int) -> FloatArray:
-        """Sum up the losses of all rows of the partitions up to the last at several points."""
-        arguments = [(rows, loss, predictor, points) for rows in self._rows[: last + 1]]
-        return np.asarray(self._tasks.total(self._tasks.start(costs, arguments), operator.add))
 
     def _start(self, function: Callable[..., Any], shared: Any, mixes: Mapping[int, Mix | None]) -> list[Any]:
         arguments = [

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cavity.ep.partitions import Message, Mix, PartSites, Sums, costs, log_scale, sweep
+from cavity.ep.partitions import Message, Mix, PartSites, Sums, log_scale, sweep
 from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis
-from cavity.losses import Loss
-
-FloatArray = NDArray[np.float64]
 
 
 class InProcess:
@@ -36,10 +30,6 @@ class InProcess:
             self.sites[k], sums = sweep(self.rows[k], self.sites[k] if mix else None, message, mix or (0.0, 1.0))
             found.append(sums)
         return reduce(Sums.plus, found)
-
-    def costs(self, loss: Loss, predictor: int, points: FloatArray, last: int) -> FloatArray:
-        """Sum up the losses."""
-        return np.asarray(np.sum([costs(rows, loss, predictor, points) for rows in self.rows[: last + 1]], axis=0))
 
     def log_scale(self, message: Message, mixes: Mapping[int, Mix | None]) -> float:
         """Sum up the scales of all sites, and remember which these are."""

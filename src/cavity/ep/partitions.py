@@ -22,7 +22,7 @@ coefficients. It needs rounds that all do the same: rows have one constant step.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -31,7 +31,7 @@ from scipy import sparse
 
 from cavity._types import FloatArray
 from cavity.ep.blocks import Blocks, Course, sites_in_memory
-from cavity.ep.dense import DensePosterior, DenseWork, doubling_parts, equal_parts
+from cavity.ep.dense import DensePosterior, DenseWork, doubling_parts
 from cavity.ep.driver import Change, Step
 from cavity.ep.driver import run as run_backend
 from cavity.ep.evolving import Evolving
@@ -55,10 +55,9 @@ Mix = Sequence[float]
 # Times that every row is fitted again against a fixed posterior when its site is derived from it: rows forget where
 # they began by half per time or faster.
 _DERIVATIONS = 20
-_PRICED_AT_ONCE = 1 << 20  # numbers of rows and predictors: 8 MB
-# Shares of a round that are tried, and standard deviations of a coefficient beyond which a move of several partitions
-# together is looked at before it is taken: the most that the predictors of a block may move.
-_SHARES, _FAR = tuple(0.5**k for k in range(60)), 5.0
+# Shares of a round that are tried; the most standard deviations by which several partitions together may move a
+# coefficient, as much as the predictors of a block, and the share below which that no longer shortens a round.
+_SHARES, _FARTHEST, _LEAST_SHARE = tuple(0.5**k for k in range(60)), 5.0, 0.1
 # Earlier rounds that are combined with the last, chosen on Census income in 16 partitions: more save at most a round.
 _DEPTH = 3
 # Step of all rows, chosen on the data sets of the paper: half of it takes about the same rounds, twice as much can fail
@@ -229,22 +228,6 @@ def log_scale(rows: Rows, sites: PartSites | None, message: Message, mix: Mix = 
     return part.blocks.log_scale() if rows.order.size else 0.0
 
 
-def costs(rows: Rows, loss: Any, predictor: int, points: FloatArray) -> FloatArray:
-    """Sum up the losses of all rows at several points, one per row of ``points``."""
-    total, predictors = np.zeros(len(points)), getattr(loss, "predictors", None)
-    width = rows.shape[1]
-    columns = points.reshape(-1, width).T
-    for part in equal_parts(rows.order.size, max(1, _PRICED_AT_ONCE // (width + columns.shape[1]))):
-        z = np.asarray((rows.csr(part) if sparse.issparse(rows.X) else rows.block(part)) @ columns)
-        if rows.offset is not None:
-            z[:, :: predictors or 1] += rows.offset[part, None]
-        if predictors is not None:
-            z = z.reshape(len(z), len(points), predictors)
-        with np.errstate(all="ignore"):
-            total += rows.weights[part] @ loss.value(rows.targets[predictor, part, None], z)
-    return total
-
-
 class _Partition:
     """Rows of a partition with working arrays of their sites, and its copy of the posterior."""
 
@@ -333,9 +316,6 @@ class Partitions(Protocol):
 
     def log_scale(self, message: Message, mixes: Mapping[int, Mix | None]) -> float:
         """Sum up the logarithms of the scales of all sites."""
-
-    def costs(self, loss: Loss, predictor: int, points: FloatArray, last: int) -> FloatArray:
-        """Sum up the losses of all rows of the partitions up to the last at several points."""
 
 
 class Extrapolation(NamedTuple):
@@ -536,21 +516,21 @@ class Partitioned(Evolving):
         old, old_shift = posterior.flat, posterior.shift
         from_before = not sums.derived and self.acceleration.step is None
         mean, spread = posterior.mean, np.sqrt(posterior.variance())
-
-        def take(share: float) -> bool:
+        # Each partition moves as if it were alone. Where all rows of some are of one class, and the posterior is far
+        # from them, all of them push it as far as each could.
+        is_bounded, taken = len(chosen) > 1 and (first or from_before) and not self.is_normal, 0.0
+        for share in _SHARES:
             kept = 1.0 if first else (1.0 - share) * from_before
-            return posterior.replace(share * new + kept * old, share * sums.shift + kept * old_shift)
-
-        share = next((s for s in _SHARES if take(s)), 0.0)
-        if share and len(chosen) > 1 and not self.is_normal:
-            moved = np.abs(posterior.mean - mean) / np.maximum(spread, np.sqrt(posterior.variance()))
-            if np.max(moved, initial=0.0) > _FAR:
-                share = self._cheapest(take, share, mean, chosen[-1])
-        if share < 1.0:
+            if posterior.replace(share * new + kept * old, share * sums.shift + kept * old_shift):
+                taken = share
+                moved = np.abs(posterior.mean - mean) / np.maximum(spread, np.sqrt(posterior.variance()))
+                if not is_bounded or np.max(moved, initial=0.0) <= _FARTHEST or share < _LEAST_SHARE:
+                    break
+        if taken < 1.0:
             ledger.damp(-1)
-        if not share:
+        if not taken:
             ledger.refuse(-1, Refusal.IMPROPER_POSTERIOR)
-        return share, (1.0 - share) * from_before
+        return taken, (1.0 - taken) * from_before
 
     def _accelerate(self, mean: FloatArray, variance: FloatArray, unfinished: bool) -> float:
         """Combine a round with those before it, where all did the same; return what is still to come."""
@@ -572,24 +552,6 @@ class Partitioned(Evolving):
             self.mixes = dict.fromkeys(self.mixes, (0.0, *found.coefficients))
         return found.remaining
 
-    def _cheapest(self, take: Callable[[float], bool], most: float, before: FloatArray, last: int) -> float:
-        """Take the largest share of a long move that lowers the cost at the mean about as far as any.
-
-        Each partition moves as if it were alone. Where all rows of some are of one class, and the posterior is far from
-        them, all of them push it as far as each could.
-        """
-        shares, points = [s for s in _SHARES[:8] if s <= most], [before]
-        for share in shares:
-            points.append(self.mean if take(share) else np.full_like(before, np.nan))
-        losses = self.partitions.costs(self.loss, self.predictor, np.array(points), last)
-        center, precision = self.prior.mean, self.prior.precision
-        prices = self.beta * losses + 0.5 * np.array([precision @ (point - center) ** 2 for point in points])
-        prices = np.where(np.isfinite(prices), prices, np.inf)
-        good = np.min(prices[1:]) + 0.1 * max(prices[0] - np.min(prices[1:]), 0.0)
-        share = next((s for s, price in zip(shares, prices[1:], strict=True) if price <= good), shares[-1])
-        take(share)
-        return share
-
 
 __all__ = [
     "Acceleration",
@@ -599,7 +561,6 @@ __all__ = [
     "Partitioned",
     "Partitions",
     "Sums",
-    "costs",
     "log_scale",
     "run",
     "sweep",
