@@ -25,8 +25,8 @@ from benchmarks.bars import Row, markdown
 from benchmarks.data import load
 from benchmarks.scale_model import described, fitted, round_seconds
 from cavity import EPClassifier, EPRegressor
-from cavity.dask._partitions import OnExecutor
-from cavity.ep.partition import Message, sweep
+from cavity.dask import ClusterPartitions
+from cavity.ep.partitions import Message, sweep
 from cavity.factors.arranged import Rows
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Logistic
@@ -174,18 +174,18 @@ def empty(client: Client, count: int) -> float:
 @contextmanager
 def timed_rounds() -> Iterator[list[float]]:
     """Times at which the rounds of a fit begin, but for the first, which comes in waves."""
-    begun, plain = [], OnExecutor.sweep
+    begun, plain = [], ClusterPartitions.sweep
 
-    def timed(partitions: OnExecutor, message: Message, chosen: Any) -> Any:
+    def timed(partitions: ClusterPartitions, message: Message, mixes: Any) -> Any:
         if not message.first:
             begun.append(time.perf_counter())
-        return plain(partitions, message, chosen)
+        return plain(partitions, message, mixes)
 
-    OnExecutor.sweep = timed  # type: ignore[method-assign]
+    ClusterPartitions.sweep = timed  # type: ignore[method-assign]
     try:
         yield begun
     finally:
-        OnExecutor.sweep = plain  # type: ignore[method-assign]
+        ClusterPartitions.sweep = plain  # type: ignore[method-assign]
 
 
 def sweeps(quick: bool) -> list[tuple[int, int, float]]:

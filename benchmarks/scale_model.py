@@ -1,14 +1,14 @@
 """What a round over partitions costs, in seconds: compute, bytes and latency.
 
     compute  rows / workers · (per_row + per_entry · columns + per_square · columns²)
-    bytes    4 columns² · (2 log2(workers) + √workers) / bandwidth
-    tasks    (partitions + 2 workers) · per_task
-    latency  (3 + log8(workers)) · latency
+    bytes    4 columns² · (log2(workers) + partitions / workers + 8 log8(workers)) / bandwidth
+    tasks    15/7 partitions · per_task
+    latency  (3 + log8(partitions)) · latency
     client   columns³ / flops
 
 A row takes one integral, is read from memory, and multiplied by a matrix of columns × columns. The packed triangle of
-the posterior goes to every worker, from one to the next; sums come back along a tree. The client adds, factorises and
-inverts one matrix.
+the posterior goes to every worker, from one to the next; sums come back along a tree of eight branches, in a task per
+partition and one per branching. The client factorises and inverts one matrix.
 
 Run: python -m benchmarks.scale_model [rows columns workers partitions]
 """
@@ -20,6 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import nnls
+
+# Tasks of a round per partition: a sweep, its sums apart from its sites, and its share of the tree.
+_TASKS = 15.0 / 7.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +64,12 @@ def triangle(columns: int) -> float:
 def round_seconds(machine: Machine, rows: float, columns: int, workers: int, partitions: int) -> dict[str, float]:
     """Seconds of a round, by what they are spent on."""
     at_once = min(workers, partitions)
-    depth = np.ceil(np.log2(max(at_once, 2)))
+    copies = np.ceil(np.log2(max(at_once, 2))) + partitions / at_once + 8.0 * _depth_of_tree(at_once)
     return {
         "compute": rows / at_once * _seconds_of_row(machine, columns),
-        "bytes": triangle(columns) * (2.0 * depth + at_once**0.5) / machine.bandwidth,
-        "tasks": (partitions + 2.0 * at_once) * machine.per_task,
-        "latency": (3.0 + _depth_of_tree(at_once)) * machine.latency,
+        "bytes": triangle(columns) * copies / machine.bandwidth,
+        "tasks": _TASKS * partitions * machine.per_task,
+        "latency": (3.0 + _depth_of_tree(partitions)) * machine.latency,
         "client": columns**3 / machine.flops,
     }
 
@@ -88,14 +91,14 @@ def fitted(sweeps: list[tuple[int, int, float]], rounds: list[tuple[int, float]]
     table = np.array([[n, n * d, n * d**2] for n, d, _ in sweeps], dtype=np.float64)
     seconds = np.array([sweep[-1] for sweep in sweeps])
     rates = nnls(table / seconds[:, None], np.ones(seconds.size))[0]
-    stages = np.array([[k + 4.0, 4.0] for k, _ in rounds])
+    stages = np.array([[_TASKS * k, 3.0 + _depth_of_tree(k)] for k, _ in rounds])
     seconds = np.array([each[-1] for each in rounds])
     per_task, latency = nnls(stages / seconds[:, None], np.ones(seconds.size))[0]
     return Machine(*map(float, rates), float(per_task), float(latency))
 
 
-def _depth_of_tree(workers: int) -> int:
-    return int(np.ceil(np.log(max(workers, 2)) / np.log(8.0)))
+def _depth_of_tree(leaves: int) -> int:
+    return int(np.ceil(np.log(max(leaves, 2)) / np.log(8.0)))
 
 
 def described(machine: Machine, rows: float, columns: int, workers: int, partitions: int, rounds: int) -> str:

@@ -12,7 +12,8 @@ from scipy import sparse
 
 import cavity
 import cavity.dask
-from cavity.dask._source import joined
+from cavity.dask import _sum_of_hashes, joined
+from cavity.factors.arranged import Rows
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 16])
@@ -72,17 +73,6 @@ def test_a_spread_that_is_linear_in_the_features():
     found = cavity.dask.fit(cavity.EPRegressor("normal", scale="linear"), chunked(X, 3), chunked(y, 3), join=False)
     assert_same(found, expected)
     assert np.allclose(found.scale_coef_, expected.scale_coef_, atol=0.02 * np.max(expected.scale_coef_std_))
-
-
-def test_rows_that_occur_in_several_partitions_count_as_one_row_of_their_weight():
-    rng = np.random.default_rng(4)
-    X = rng.integers(0, 2, size=(400, 3)).astype(float)  # eight different rows
-    y = rng.random(400) < 0.2 + 0.5 * X[:, 0]
-    expected = cavity.EPClassifier("hinge", tol=1e-4).fit(X, y)
-    found = cavity.dask.fit(cavity.EPClassifier("hinge", tol=1e-4), chunked(X, 7), chunked(y, 7), join=False)
-    assert_same(found, expected, 1e-3)
-    apart = [cavity.EPClassifier("hinge", tol=1e-4).fit(X + 1e-9 * rng.normal(size=X.shape), y)]
-    assert np.max(np.abs(apart[0].coef_ - expected.coef_) / expected.coef_std_) > 0.02  # it makes a difference
 
 
 def test_csr_chunks_of_another_precision():
@@ -192,6 +182,21 @@ def test_small_partitions_are_joined_and_large_ones_are_not():
     assert joined([0, 0, 5], columns=3, threads=1) == [range(3)]
     assert joined([0, 0], columns=3, threads=1) == [range(2)]
     assert joined([5, 0, 0], columns=3, threads=1) == [range(3)]
+
+
+def test_hashes_of_rows_do_not_depend_on_their_partitions():
+    """Also where equal rows are one row of the sum of their weights in one partition, and several in others."""
+    rng = np.random.default_rng(8)
+    X, y, weights = rng.integers(0, 2, (300, 3)).astype(float), np.ones((1, 300)), rng.random(300)
+
+    def hashes(count, weights):
+        cuts = np.array_split(np.arange(300), count)
+        return sum(_sum_of_hashes(Rows.arrange(X[i], y[:, i], weights[i], True)) for i in cuts)
+
+    assert np.allclose(hashes(5, weights), hashes(1, weights), rtol=1e-12)
+    other = weights.copy()
+    other[7] += 0.001
+    assert not np.allclose(hashes(1, other), hashes(1, weights), rtol=1e-6)
 
 
 def test_a_fit_continues_from_its_checkpoint_in_other_partitions(tmp_path):

@@ -15,7 +15,7 @@ from cavity.ep.hyperparameters import Group, Hyperparameters
 from cavity.ep.joint import JointWork
 from cavity.ep.knowledge import DenseKnowledge
 from cavity.ep.options import Options
-from cavity.ep.partition import Message, sweep
+from cavity.ep.partitions import Acceleration, Message, sweep
 from cavity.ep.result import Status
 from cavity.ep.sparse import SparseWork
 from cavity.factors.arranged import Rows
@@ -119,12 +119,12 @@ class Forgetful(InProcess):
         super().__init__(rows, analysis)
         self._losses, self._round = losses_by_round, 0
 
-    def sweep(self, message, chosen):
+    def sweep(self, message, mixes):
         if not message.first:
             self._round += 1
             for k in self._losses.get(self._round, ()):
                 self.sites[k] = None
-        return super().sweep(message, chosen)
+        return super().sweep(message, mixes)
 
 
 @pytest.mark.parametrize("loss", [losses.Logistic(), losses.Hinge(), losses.Poisson(), Softmax(3)], ids=repr)
@@ -143,7 +143,7 @@ def test_at_the_fixed_point_the_posterior_alone_decides_on_the_sites(loss):
     message = Message(loss, result.prior, result.sites.information[np.triu_indices(6)], result.sites.shift)
     for part, sites in zip(rows.rows, rows.sites, strict=True):
         derived, sums = sweep(part, None, message)
-        assert sums.rederived == 1
+        assert sums.derived == 1
         assert np.allclose(derived.proposed[0].precision, sites.proposed[0].precision, rtol=1e-3, atol=1e-5)
         assert np.allclose(derived.proposed[0].information, sites.proposed[0].information, rtol=1e-3, atol=1e-3)
 
@@ -161,8 +161,8 @@ def test_a_run_continues_from_its_state_in_other_partitions():
 class Overstated(InProcess):
     """Proposes sites in the second round that no posterior can have."""
 
-    def sweep(self, message, chosen):
-        sums = super().sweep(message, chosen)
+    def sweep(self, message, mixes):
+        sums = super().sweep(message, mixes)
         self.rounds = getattr(self, "rounds", 0) + (not message.first)
         if self.rounds == 1:
             less = 1e4 * np.eye(6)[np.triu_indices(6)]
@@ -223,3 +223,43 @@ def test_a_sparse_precision_over_partitions_is_that_of_all_rows(loss, lost):
     assert_same(found, expected)
     dense = partitions.run(loss, prior, InProcess(parts), OPTIONS)
     assert_same(found, dense)
+
+
+def test_a_linear_map_with_as_many_modes_as_rounds_are_combined_is_solved():
+    rates = np.array([0.9, -2.0, 0.3, 0.9, -2.0, 0.3])  # of three modes, one of them unstable
+    acceleration, x, proposed = Acceleration(), np.full(6, 0.01), []
+    for _ in range(8):
+        proposed.insert(0, rates * x)
+        found = acceleration.after(rates * x - x, comparable=True)
+        x = found.coefficients @ proposed[: found.coefficients.size]
+    assert np.max(np.abs(x)) < 1e-6
+
+
+def test_far_moves_and_rounds_that_differ_are_not_combined():
+    acceleration, small = Acceleration(), np.full(4, 0.01)
+    for move, comparable in ((100.0 * small, True), (small, False), (small, True)):
+        assert acceleration.after(move, comparable).remaining == np.inf
+    assert acceleration.after(small, True).coefficients.size == 1
+    assert acceleration.after(0.5 * small, True).coefficients.size == 2
+    acceleration.forget()
+    assert acceleration.after(small, True).coefficients.size == 1
+
+
+def test_rows_of_one_class_in_many_partitions_do_not_slow_the_fit_down():
+    # 48 rows of a rare level, all of one class, three in each of 16 partitions: together they overshoot, and damped
+    # rounds take more than 30.
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=1600), 25.0 * (np.arange(1600) % 100 < 3)])
+    y = np.where(X[:, 0] + rng.logistic(size=1600) > 0.0, 1.0, -1.0)
+    y[X[:, 1] > 0.0] = -1.0
+    prior = FactorialGaussian.from_moments(np.zeros(3), 25.0)
+
+    def fitted(count, tol):
+        cut = np.array_split(np.arange(1600), count)
+        rows = InProcess([Rows.arrange(X[i], y[None, i], None, True) for i in cut])
+        return partitions.run(losses.Hinge(), prior, rows, Options(100, tol))
+
+    exact, found = fitted(1, 1e-6), fitted(16, 0.01)
+    assert found.status is Status.CONVERGED
+    assert len(found.trace.changes) <= 20
+    assert np.max(np.abs(found.mean - exact.mean) / exact.std) < 0.01

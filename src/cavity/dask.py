@@ -1,0 +1,840 @@
+"""Fit estimators with Dask, to rows on the workers of a cluster or in chunks on one machine.
+
+Every partition processes its own rows, and sends one matrix of columns × columns per round. If a worker fails, its rows
+are computed again from their source, and their sites from the posterior.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import _check_y, check_is_fitted
+
+try:
+    import dask
+    import dask.array as da
+    import dask.system
+    from dask.base import is_dask_collection
+    from dask.sizeof import sizeof
+    from distributed import Client, Future, KilledWorker, default_client, wait
+except ImportError as error:
+    if error.name is None or error.name.partition(".")[0] not in ("dask", "distributed"):
+        raise
+    raise ImportError("cavity.dask needs dask and distributed: pip install 'dask[array]' distributed") from error
+
+from cavity._checks import shown
+from cavity._types import FloatArray
+from cavity.ep.options import Options
+from cavity.ep.partitions import Message, Mix, PartSites, Sums, log_scale, run, sweep
+from cavity.ep.result import Result
+from cavity.estimators import EPClassifier, EPRegressor
+from cavity.estimators._categories import Levels, encode, level_order, levels_of
+from cavity.estimators._design import checked_offset
+from cavity.estimators._labels import classes_and_codes, codes_of
+from cavity.estimators._parameters import LARGEST_NUMBER
+from cavity.estimators._progress import loop_report
+from cavity.estimators._runs import Task, course_of
+from cavity.estimators._sources import Coding, Moments, Summary
+from cavity.factors.arranged import Rows
+from cavity.factors.columns import Columns, ColumnSums
+from cavity.gaussians import Analysis
+from cavity.gaussians._analysis import ColumnCounts, analyse_meetings, meetings
+from cavity.gaussians.dense import WIDEST_COVARIANCE
+
+Model = TypeVar("Model", EPClassifier, EPRegressor)
+Found = TypeVar("Found")
+
+# Times that a task is tried, and times that a round is begun again after losses before the fit is given up.
+_TRIES, _ROUNDS = 3, 100
+# Seconds without any worker after which a fit is given up, and in which a message must reach one, or is sent again.
+_PATIENCE, _SCATTER_SECONDS = 120.0, 20.0
+# Results that one task of the tree adds up.
+_BRANCHES = 8
+# Operations that a task should take at least: about 0.1 s of one thread.
+_LEAST_WORK = 3e8
+
+
+def fit(
+    estimator: Model,
+    X: Any,
+    y: Any = None,
+    *,
+    client: Client | None = None,
+    sample_weight: Any = None,
+    offset: Any = None,
+    join: bool = True,
+    checkpoint: Any = None,
+    every: float = 60.0,
+) -> Model:
+    """Fit an estimator to rows in partitions, with the same posterior as for the same rows in memory.
+
+    Parameters
+    ----------
+    estimator
+        A `cavity.EPClassifier` or `cavity.EPRegressor`, which is fitted in place.
+    X
+        Rows, in one of three forms: a Dask array split by rows, with dense or CSR chunks; a Dask DataFrame, in which
+        columns of strings or categories are random effects; or a list of blocks, lazy (`dask.delayed`, futures) or not.
+        Without ``y``, blocks are pairs of rows and targets.
+    y
+        Labels or targets, with the same partitions as ``X``.
+    client
+        Client of the cluster. By default the current client, or if there is none, Dask's threads in this process.
+    sample_weight, offset
+        As in `fit` of the estimator, with the same partitions as ``X``.
+    join
+        Whether to join small neighbouring partitions, so that a task takes about 0.1 s or more.
+    checkpoint
+        File on the client's machine in which the state of the fit is saved, as in `fit` of the estimator. The fit can
+        be continued with other partitions of the same rows.
+    every
+        Minimum number of seconds between two writes of the checkpoint.
+
+    Returns
+    -------
+    Model
+        The fitted estimator, which no longer needs Dask or the cluster. ``n_iter_`` counts rounds over all
+        partitions.
+
+    Raises
+    ------
+    ValueError
+        If the rows are invalid. Messages count partitions from zero.
+    RuntimeError
+        If a partition fails three times, or the cluster is not available. If a single worker fails, its partitions are
+        computed again elsewhere.
+
+    Notes
+    -----
+    Equal rows of one partition are one row with the sum of their weights, as in memory; equal rows of several
+    partitions stay apart.
+
+    Examples
+    --------
+    >>> import dask.array as da, numpy as np, cavity
+    >>> X = da.from_array(np.random.default_rng(0).normal(size=(400, 3)), chunks=(100, 3))
+    >>> model = fit(cavity.EPClassifier(), X, X[:, 0] > 0.0)
+    >>> bool(model.coef_[0, 0] > 1.0)
+    True
+    """
+    if not isinstance(estimator, EPClassifier | EPRegressor):
+        raise ValueError(f"estimator must be an EPClassifier or an EPRegressor, got {shown(estimator)}")
+    blocks = _blocks_of(X, y, sample_weight, offset)
+    tasks = _Tasks(client)
+    try:
+        estimator.fit(_Source(tasks, blocks, join), checkpoint=checkpoint, every=every)
+    finally:
+        tasks.close()
+    return estimator
+
+
+def predict(estimator: Any, X: Any) -> Any:
+    """Predict labels or targets of rows in partitions, lazily.
+
+    Parameters
+    ----------
+    estimator
+        A fitted estimator.
+    X
+        Rows as in `fit`.
+
+    Returns
+    -------
+    dask.array.Array, or list of delayed arrays
+        The predictions, with the same partitions as ``X``; a list if ``X`` is a list of blocks.
+    """
+    check_is_fitted(estimator)
+    like = estimator.classes_[:0] if hasattr(estimator, "classes_") else np.empty(0)
+    return _per_partition(estimator, "predict", X, like)
+
+
+def predict_proba(estimator: Any, X: Any) -> Any:
+    """Predict probabilities of the classes of rows in partitions, lazily; arguments as in `predict`."""
+    check_is_fitted(estimator)
+    if not hasattr(estimator, "predict_proba"):
+        raise ValueError(f"estimator must be a classifier, got {shown(estimator)}")
+    return _per_partition(estimator, "predict_proba", X, np.empty((0, estimator.classes_.size)))
+
+
+def _per_partition(estimator: Any, method: str, X: Any, like: Any) -> Any:
+    model = dask.delayed(estimator, traverse=False)
+    if isinstance(X, list | tuple):
+        return [dask.delayed(_predicted)(model, method, block, like) for block in X]
+    if isinstance(X, da.Array):
+        if X.ndim != 2 or X.numblocks[1] != 1:
+            raise ValueError("X must be a matrix that is split by rows only: X.rechunk({1: -1})")
+        blocks, rows = X.to_delayed().ravel(), X.chunks[0]
+    elif is_dask_collection(X) and hasattr(X, "columns"):
+        blocks, rows = X.to_delayed(), [np.nan] * X.npartitions
+    else:
+        raise ValueError(f"X must be a Dask array, a Dask DataFrame or a list of blocks, got {shown(X)}")
+    parts = [
+        da.from_delayed(dask.delayed(_predicted)(model, method, block, like), (size, *like.shape[1:]), meta=like)
+        for block, size in zip(blocks, rows, strict=True)
+    ]
+    return da.concatenate(parts)
+
+
+def _predicted(model: Any, method: str, block: Any, like: Any) -> Any:
+    """Predict rows of a partition, which may have none."""
+    return getattr(model, method)(block) if block.shape[0] else like
+
+
+# Blocks of rows from collections: rows, targets, weights or None, offsets or None; each lazy or a value.
+_Parts = tuple[Any, Any, Any, Any]
+
+
+def _blocks_of(X: Any, y: Any, sample_weight: Any, offset: Any) -> list[_Parts]:
+    """Split collections into blocks of rows, before anything is computed."""
+    others = {"y": y, "sample_weight": sample_weight, "offset": offset}
+    if isinstance(X, list | tuple):
+        return _blocks_of_lists(X, others)
+    if isinstance(X, da.Array):
+        rows, split = _blocks_of_array(X), _like_array
+    elif is_dask_collection(X) and hasattr(X, "columns") and hasattr(X, "to_delayed"):
+        rows, split = X.to_delayed(), _like_table
+    else:
+        raise ValueError(
+            "X must be a Dask array, a Dask DataFrame or a list of blocks, got "
+            f"{shown(X)}; rows in memory are fitted by the estimator itself"
+        )
+    if y is None:
+        raise ValueError("y is missing: pass the targets of the rows")
+    each = [[None] * len(rows) if part is None else split(name, part, X) for name, part in others.items()]
+    return list(zip(rows, *each, strict=True))
+
+
+def _blocks_of_lists(X: Sequence[Any], others: dict[str, Any]) -> list[_Parts]:
+    if not X:
+        raise ValueError("X must hold at least one block, got an empty list")
+    if others["y"] is None:
+        if any(part is not None for part in others.values()):
+            raise ValueError(
+                "blocks without y must hold their weights and offsets themselves: (X, y, weights, offsets)"
+            )
+        if not all(isinstance(block, list | tuple) and 2 <= len(block) <= 4 for block in X):
+            raise ValueError("without y, X must be a list of pairs: rows and targets of each block")
+        return [tuple([*block, None, None][:4]) for block in X]
+    for name, part in others.items():
+        if part is not None and not (isinstance(part, list | tuple) and len(part) == len(X)):
+            came = f"{len(part)} blocks" if isinstance(part, list | tuple) else shown(part)
+            raise ValueError(f"{name} must be a list of {len(X)} blocks, as X, got {came}")
+    each = [[None] * len(X) if part is None else part for part in others.values()]
+    return list(zip(X, *each, strict=True))
+
+
+def _blocks_of_array(X: da.Array) -> list[Any]:
+    if X.ndim != 2:
+        raise ValueError(f"X must have two dimensions, got {X.ndim}")
+    if X.dtype == object:
+        raise ValueError("X must hold numbers, got dtype object: convert it with X.astype(float), or pass a DataFrame")
+    if X.numblocks[1] != 1:
+        raise ValueError(f"X must be split by rows only, got {X.numblocks[1]} blocks of columns: X.rechunk({{1: -1}})")
+    _check_known("X", X)
+    return list(X.to_delayed().ravel())
+
+
+def _like_array(name: str, part: Any, X: da.Array) -> list[Any]:
+    """Blocks of a vector that has the chunks of X; a vector in memory is cut into them."""
+    rows = X.shape[0]
+    if not isinstance(part, da.Array):
+        if is_dask_collection(part):
+            raise ValueError(f"{name} must be a Dask array, as X: use {name}.to_dask_array(lengths=True)")
+        values = np.asarray(part)
+        if values.shape != (rows,):
+            raise ValueError(f"{name} must hold one value for each of {rows} rows, got shape {values.shape}")
+        return np.split(values, np.cumsum(X.chunks[0])[:-1])
+    if part.ndim == 2 and part.shape[1] == 1:
+        part = part[:, 0]
+    if part.ndim != 1:
+        raise ValueError(f"{name} must have one dimension, got {part.ndim}")
+    _check_known(name, part)
+    if part.chunks[0] != X.chunks[0]:
+        raise ValueError(
+            f"{name} must have the chunks of X, but theirs are {_shortened(part.chunks[0])} and "
+            f"{_shortened(X.chunks[0])}: use {name}.rechunk((X.chunks[0],))"
+        )
+    return list(part.to_delayed().ravel())
+
+
+def _like_table(name: str, part: Any, X: Any) -> list[Any]:
+    """Partitions of a column that has those of X."""
+    if not (is_dask_collection(part) and hasattr(part, "npartitions") and hasattr(part, "to_delayed")):
+        raise ValueError(f"{name} must be a column with the partitions of X, such as X[{name!r}], got {shown(part)}")
+    if part.npartitions != X.npartitions:
+        raise ValueError(
+            f"{name} must have the {X.npartitions} partitions of X, got {part.npartitions}: take it from the same "
+            "table, or repartition both"
+        )
+    one, two = getattr(part, "divisions", None), X.divisions
+    if one is not None and None not in one and None not in two and tuple(one) != tuple(two):
+        raise ValueError(f"{name} must be divided as X, got divisions {_shortened(one)} and {_shortened(two)}")
+    return list(np.ravel(part.to_delayed()))
+
+
+def _check_known(name: str, array: da.Array) -> None:
+    if np.isnan(sum(array.chunks[0])):
+        raise ValueError(f"the chunks of {name} have unknown sizes: call {name}.compute_chunk_sizes() first")
+
+
+def _shortened(sizes: Sequence[Any]) -> str:
+    text = ", ".join(map(str, sizes[:4]))
+    return f"({text}{', ...' if len(sizes) > 4 else ''})"
+
+
+# What runs on workers: pure functions of values.
+
+
+class _Block(NamedTuple):
+    """Checked rows: a matrix, or a table with columns of categories; labels or targets, weights, offsets, names."""
+
+    X: Any
+    y: Any
+    weights: Any = None
+    offset: Any = None
+    names: tuple[str, ...] | None = None
+
+
+class _Look(NamedTuple):
+    """What the client learns of a block of rows; ``targets`` has sums over targets less offsets and over logarithms."""
+
+    rows: int
+    features: int
+    names: tuple[str, ...] | None
+    levels: Levels
+    weight: float
+    sums: ColumnSums
+    entries: int
+    classes: Any = None
+    counts: Any = None
+    bounds: tuple[float, float] = (np.inf, -np.inf)
+    targets: ColumnSums | None = None
+
+
+def _read(X: Any, y: Any, weights: Any, offset: Any, numbers: bool) -> _Block:
+    """Check a block of rows as an estimator does; targets are numbers or labels."""
+    rows = _length(X)
+    for name, part in (("y", y), ("sample_weight", weights), ("offset", offset)):
+        if part is not None and _length(part) != rows:
+            raise ValueError(f"X has {rows} rows here, but {name} has {_length(part)}: give them the same partitions")
+    names: tuple[str, ...] | None = None
+    if hasattr(X, "columns") and all(isinstance(name, str) for name in X.columns):
+        names = tuple(X.columns)
+    if rows == 0:
+        return _Block(X if names else np.zeros((0, X.shape[1])), np.zeros(0), weights, offset, names)
+    if levels_of(X):
+        y = _check_y(y, multi_output=False, y_numeric=numbers)
+    else:
+        X, y = EPRegressor()._check_X(X, y=y, y_numeric=numbers)
+    if weights is not None:
+        weights = np.asarray(weights, dtype=np.float64)
+        if weights.shape != (rows,) or not np.all((weights >= 0.0) & (weights <= LARGEST_NUMBER)):
+            raise ValueError(f"sample_weight must hold numbers from 0 to {LARGEST_NUMBER:g}, one for each row")
+    y = np.asarray(y, dtype=np.float64) if numbers else np.asarray(y)
+    return _Block(X, y, weights, checked_offset(offset, rows), names)
+
+
+def _look_at(block: _Block, numbers: bool) -> _Look:
+    """Sum a block up."""
+    X, y, rows, features = block.X, block.y, _length(block.X), int(block.X.shape[1])
+    if rows == 0:
+        return _Look(0, features, block.names, {}, 0.0, ColumnSums.nothing(0), 0)
+    levels = levels_of(X)
+    w = np.ones(rows) if block.weights is None else block.weights
+    matrix = encode(X, levels, unseen=False) if levels else X
+    stored = matrix.data if sparse.issparse(matrix) else matrix
+    if max(float(np.max(stored, initial=0.0)), -float(np.min(stored, initial=0.0))) > LARGEST_NUMBER:
+        raise ValueError(f"X must hold numbers of at most {LARGEST_NUMBER:g} in size; scale its columns")
+    kept, numeric = w > 0.0, features - len(levels)
+
+    def sums_of(A: Any) -> ColumnSums:
+        return ColumnSums.of(A[kept], w[kept]) if np.any(kept) else ColumnSums.nothing(A.shape[1])
+
+    entries = int(matrix.nnz if sparse.issparse(matrix) else np.count_nonzero(matrix))
+    told = rows, features, block.names, levels, float(np.sum(w)), sums_of(matrix[:, :numeric]), entries
+    if not numbers:
+        classes, codes = classes_and_codes(y)
+        return _Look(*told, classes, np.bincount(codes, minlength=classes.size).astype(np.float64))
+    unknown, logs = y if block.offset is None else y - block.offset, np.log(np.where(y > 0.0, y, np.nan))
+    bounds = float(np.min(y)), float(np.max(y))
+    return _Look(*told, bounds=bounds, targets=sums_of(np.column_stack([unknown, logs])))
+
+
+def _arrange(
+    blocks: Sequence[_Block], coding: Coding, intercept: bool, classes: Any, levels: Levels, columns: Columns
+) -> Rows:
+    """Join blocks, code their targets, and bring their rows to the order of visits."""
+    full = [block for block in blocks if _length(block.X)] or list(blocks[:1])
+    X: Any = [encode(block.X, levels, unseen=False) if levels else block.X for block in full]
+    if len(X) > 1 and all(sparse.issparse(matrix) for matrix in X):
+        X = [sparse.csr_array(sparse.vstack(X, format="csr"))]
+    elif len(X) > 1:
+        X = [np.vstack([matrix.toarray() if sparse.issparse(matrix) else matrix for matrix in X])]
+    raw = np.concatenate([_raw_targets(block, classes) for block in full])
+    ones = [np.ones(_length(block.X)) if block.weights is None else block.weights for block in full]
+    weights = coding.weights(raw, np.concatenate(ones))
+    offset = None
+    if full[0].offset is not None:
+        offset = np.concatenate([np.asarray(block.offset, dtype=np.float64) for block in full]) / coding.unit
+    return Rows.arrange(X[0], coding.targets(raw), weights, intercept, offset, columns)
+
+
+def _raw_targets(block: _Block, classes: Any) -> Any:
+    """Places of labels among the classes, or numbers."""
+    if classes is None or not _length(block.X):
+        return np.asarray(block.y, dtype=np.float64)
+    return codes_of(block.y, classes, _length(block.X)).astype(np.float64)
+
+
+def _length(part: Any) -> int:
+    return int(part.shape[0] if hasattr(part, "shape") else len(part))
+
+
+def _totals(rows: Rows) -> FloatArray:
+    """Count distinct rows, and sum up their weights and the weighted targets of every predictor."""
+    return np.array([rows.order.size, np.sum(rows.weights), *(rows.targets @ rows.weights)])
+
+
+def _sum_of_function(rows: Rows, function: Callable[[FloatArray], FloatArray]) -> float:
+    """Weighted sum of a function of the first targets."""
+    return float(rows.weights @ function(rows.targets[0])) if rows.order.size else 0.0
+
+
+def _sum_of_hashes(rows: Rows) -> FloatArray:
+    """Sum up two hashes of every row, as numbers between -0.5 and 0.5, times its weight."""
+    return np.asarray(rows.weights @ (rows.keys() / 2.0**64 - 0.5))
+
+
+def _sweep_part(
+    rows: Rows, last: tuple[PartSites, Sums] | None, message: Message, mix: Mix, analysis: Any
+) -> tuple[PartSites, Sums]:
+    """Visit the rows of a partition; ``last`` is what this gave in the round before."""
+    return sweep(rows, last and last[0], message._replace(analysis=analysis), mix)
+
+
+def _log_scale_part(
+    rows: Rows, last: tuple[PartSites, Sums] | None, message: Message, mix: Mix, analysis: Any
+) -> float:
+    return log_scale(rows, last and last[0], message._replace(analysis=analysis), mix)
+
+
+def _sums_of(swept: tuple[PartSites, Sums]) -> Sums:
+    """Leave the sites where they are."""
+    return swept[1]
+
+
+def _columns_of(rows: Rows) -> ColumnCounts:
+    return ColumnCounts.of(rows.matrix())
+
+
+def _meetings_of(rows: Rows, columns: Any) -> Any:
+    return meetings(rows.matrix(), columns)
+
+
+def _folded(plus: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
+    return reduce(plus, values)
+
+
+def _size_of_rows(rows: Rows) -> int:
+    return sum(int(sizeof(getattr(rows, name))) for name in ("X", "order", "targets", "weights", "offset"))
+
+
+# Workers spill results to disk in time only where they know their size.
+sizeof.register(Rows, _size_of_rows)
+
+
+class _Source:
+    """Blocks of rows, checked and looked at where they are: a source of an estimator."""
+
+    def __init__(self, tasks: _Tasks, blocks: Sequence[_Parts], join: bool) -> None:
+        self._tasks, self._blocks, self._join = tasks, blocks, join
+        self._checked: list[Any] = []
+        self._looks: list[_Look] = []
+        self._summary: Summary | None = None
+
+    def cavity_summary(self, targets: str) -> Summary:
+        """Check all blocks, and sum them up."""
+        numbers, tasks = targets == "numbers", self._tasks
+        self._checked = tasks.load(_read, [(*block, numbers) for block in self._blocks])
+        names = range(len(self._checked))
+        self._looks = tasks.fetch(tasks.start(_look_at, [(block, numbers) for block in self._checked], names))
+        self._summary = _summed_up(self._looks, any(block[3] is not None for block in self._blocks))
+        return self._summary
+
+    def cavity_prepare(self, coding: Coding, intercept: bool, columns: Columns) -> _PreparedRows:
+        """Join small blocks, code their targets, and bring all rows to the order of visits."""
+        summary, tasks, looks = self._summary, self._tasks, self._looks
+        assert summary is not None
+        levels: Levels = dict(summary.categories)
+        width = summary.features + sum(len(known) for known in levels.values()) + int(intercept)
+        count = sum(look.rows for look in looks)
+        parts = [range(k, k + 1) for k in range(len(looks))]
+        if self._join:
+            parts = joined([look.rows for look in looks], width, tasks.threads)
+        names = [part.start if len(part) == 1 else f"{part.start} to {part.stop - 1}" for part in parts]
+        told = coding, intercept, summary.classes, levels, columns
+        rows = tasks.start(_arrange, [([self._checked[i] for i in part], *told) for part in parts], names)
+        self._checked = []
+        distinct, weight, *sums = tasks.total(tasks.start(_totals, [(part,) for part in rows]), operator.add)
+        density = sum(look.entries for look in looks) / max(count * (width - int(intercept)), 1)
+        return _PreparedRows(tasks, rows, names, (int(distinct), width), density, [one / weight for one in sums])
+
+
+def _summed_up(looks: Sequence[_Look], has_offset: bool) -> Summary:
+    """Add up what is known of the blocks, and refuse blocks that do not fit together."""
+    first = looks[0]
+    for k, look in enumerate(looks):
+        if look.features != first.features or look.names != first.names:
+            raise ValueError(
+                f"partition {k} has {look.features} columns {look.names or ''}, but partition 0 has {first.features} "
+                f"{first.names or ''}: give all the same"
+            )
+    full = [look for look in looks if look.rows]
+    weight = sum(look.weight for look in full)
+    if not full:
+        raise ValueError("X has no rows in any partition")
+    if not weight > 0.0:
+        raise ValueError("sample_weight must be positive for at least one row, got zeros only")
+    classes = counts = moments = None
+    targets = [look.targets for look in full if look.targets is not None]
+    if targets:
+        sums = reduce(ColumnSums.plus, targets)
+        bounds = min(look.bounds[0] for look in full), max(look.bounds[1] for look in full)
+        each = zip(sums.mean, sums.squares, strict=True)
+        moments = Moments(*bounds, *(float(number) for pair in each for number in pair))
+    else:
+        classes = np.unique(np.concatenate([look.classes for look in full]))
+        counts = np.zeros(classes.size)
+        for look in full:
+            counts[np.searchsorted(classes, look.classes)] += look.counts
+    return Summary(
+        weight,
+        reduce(ColumnSums.plus, (look.sums for look in full)),
+        first.features,
+        None if first.names is None else list(first.names),
+        _all_levels([look.levels for look in full]),
+        classes,
+        counts,
+        moments,
+        has_offset,
+    )
+
+
+def _all_levels(blocks: Sequence[Levels]) -> Levels:
+    """Levels of every column of categories: as an ordered categorical type has them, else sorted."""
+    found: Levels = {}
+    for name in dict.fromkeys(name for levels in blocks for name in levels):
+        if any(name not in levels for levels in blocks):
+            raise ValueError(
+                f"column {name!r} holds categories in some partitions and numbers in others: give it one type"
+            )
+        lists = [levels[name] for levels in blocks]
+        found[name] = lists[0]
+        if any(known != lists[0] for known in lists):
+            found[name] = sorted({level for known in lists for level in known}, key=level_order)
+    return found
+
+
+def joined(rows: Sequence[int], columns: int, threads: int) -> list[range]:
+    """Which blocks make a partition: neighbours, until a sweep of them takes long enough to pay for a task.
+
+    And until there are as many rows as columns: what a partition tells is a matrix of columns × columns. There are at
+    least twice as many partitions as threads, where that many blocks have rows.
+    """
+    per_row = 4.0 * columns * columns + 2000.0  # products and solves, and the integrals of a row
+    least = min(max(_LEAST_WORK / per_row, columns), max(sum(rows) / (2.0 * threads), 1.0))
+    ends, count = [0], 0.0
+    for k, more in enumerate(rows):
+        count += more
+        if count >= least:
+            ends.append(k + 1)
+            count = 0.0
+    if ends[-1] != len(rows):
+        ends[-1 if len(ends) > 1 and count < 0.5 * least else len(ends) :] = [len(rows)]
+    return [range(a, b) for a, b in pairwise(ends)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PreparedRows:
+    """Partitions of coded rows, in the order of visits; handles of tasks."""
+
+    tasks: _Tasks
+    rows: Sequence[Any]
+    names: Sequence[object]
+    shape: tuple[int, int]
+    density: float
+    centers: Sequence[float]
+    widest: int = WIDEST_COVARIANCE
+    # Times what is bearable in one process: whoever has a cluster can wait.
+    patience: float = np.inf
+
+    def analysis(self) -> Analysis:
+        """Analyse the pattern of a sparse precision matrix: columns meet where they meet in any partition."""
+        tasks, parts = self.tasks, [(part,) for part in self.rows]
+
+        def met(columns: Any) -> Iterator[Any]:
+            for one in tasks.start(_meetings_of, [(*part, columns) for part in parts]):
+                yield tasks.fetch([one])[0]
+
+        return analyse_meetings(tasks.total(tasks.start(_columns_of, parts), ColumnCounts.plus), met)
+
+    def close(self) -> None:
+        """Nothing to give back: handles are released with this."""
+
+    def run(self, task: Task) -> list[Result]:
+        """Run EP for every linear predictor."""
+        p, outcomes = task.parameters, []
+        if task.plan.covariance == "diagonal":
+            advice = "use fewer columns" if task.plan.chosen else "leave covariance at 'auto'"
+            raise ValueError(
+                f"on Dask a posterior has all correlations, but the plan for these rows is a {task.plan}; {advice}"
+            )
+        options = Options(p.max_iter, p.tol, single_pass=p.max_iter == 1)
+        checkpoint = None
+        if task.checkpoint is not None:
+            # To the digits that do not depend on the partitions, in which sums are rounded.
+            hashes = self.tasks.total(self.tasks.start(_sum_of_hashes, [(part,) for part in self.rows]), operator.add)
+            checkpoint = task.checkpoint(" ".join(f"{sum_of_one:.7g}" for sum_of_one in hashes))
+        for k, center in enumerate(self.centers):
+            partitions = ClusterPartitions(self.tasks, self.rows, self.names, task.analysis)
+            place = (k, len(self.centers))
+            with loop_report(p.verbose, p.max_iter, p.tol, self.shape[0], place) as report:
+                outcomes.append(
+                    run(
+                        task.loss,
+                        task.prior,
+                        partitions,
+                        options,
+                        predictor=k,
+                        hyperparameters=replace(task.hyperparameters),
+                        center=center,
+                        course=course_of(k, report, checkpoint),
+                    )
+                )
+        return outcomes
+
+    def sum_over_targets(self, function: Callable[[FloatArray], FloatArray]) -> float:
+        """Weighted sum of a function of the first targets."""
+        sums = self.tasks.start(_sum_of_function, [(part, function) for part in self.rows])
+        return float(self.tasks.total(sums, operator.add))
+
+
+class ClusterPartitions:
+    """Partitions whose rows and sites are results of tasks: what `cavity.ep.partitions` works on.
+
+    Tasks of a round depend on a message that is scattered, and released when the round is over. Dask then knows that it
+    cannot compute them again: where a worker is lost, so are the sites on it, at once, and not all past rounds are
+    repeated. New ones are derived from the posterior in the next sweep. Rows depend on nothing but their source, and
+    Dask computes them again.
+    """
+
+    def __init__(self, tasks: _Tasks, rows: Sequence[Any], names: Sequence[object], analysis: Analysis | None) -> None:
+        self._tasks, self._rows, self._names, self.analysis = tasks, rows, names, analysis
+        self._pattern: Any = None
+        self._sites: list[Any] = [None] * len(rows)
+
+    @property
+    def count(self) -> int:
+        """Number of partitions."""
+        return len(self._rows)
+
+    def sweep(self, message: Message, mixes: Mapping[int, Mix | None]) -> Sums:
+        """Let these partitions visit their rows, and add up what they tell."""
+
+        def attempt(shared: Any) -> tuple[list[Any], Sums]:
+            swept = self._start(_sweep_part, shared, mixes)
+            return swept, self._tasks.total(self._tasks.start(_sums_of, [(one,) for one in swept]), Sums.plus)
+
+        swept, sums = self._repeated(attempt, message)
+        for k, sites in zip(mixes, swept, strict=True):
+            self._sites[k] = sites
+        return sums
+
+    def log_scale(self, message: Message, mixes: Mapping[int, Mix | None]) -> float:
+        """Sum up the scales of all sites."""
+
+        def attempt(shared: Any) -> float:
+            return float(self._tasks.total(self._start(_log_scale_part, shared, mixes), operator.add))
+
+        return self._repeated(attempt, message)
+
+    def _start(self, function: Callable[..., Any], shared: Any, mixes: Mapping[int, Mix | None]) -> list[Any]:
+        arguments = [
+            (self._rows[k], None if mix is None else self._sites[k], shared, mix or (0.0, 1.0), self._pattern)
+            for k, mix in mixes.items()
+        ]
+        return self._tasks.start(function, arguments, [self._names[k] for k in mixes])
+
+    def _repeated(self, attempt: Callable[[Any], Found], message: Message) -> Found:
+        """Try until nothing that is needed was lost meanwhile."""
+        for _ in range(_ROUNDS):
+            self._sites = [None if self._tasks.is_lost(sites) else sites for sites in self._sites]
+            if self.analysis is not None and (self._pattern is None or self._tasks.is_lost(self._pattern)):
+                self._pattern = self._tasks.share(self.analysis)  # once, and not with every message
+            try:
+                return attempt(self._tasks.share(message._replace(analysis=None)))
+            except CancelledError:
+                if any(self._tasks.is_lost(rows) for rows in self._rows):
+                    raise RuntimeError(
+                        "rows were lost with a worker and cannot be computed again, since they were scattered: give X "
+                        "as a collection that is read or computed by tasks"
+                    ) from None
+        raise RuntimeError(f"workers were lost {_ROUNDS} times within a round of the fit")
+
+
+class _Tasks:
+    """Tasks on the workers of a cluster, or by one of Dask's local schedulers in this process.
+
+    A *handle* is what a task gives, a future on a cluster and the value itself in this process; tasks take handles as
+    arguments.
+    """
+
+    def __init__(self, client: Client | None) -> None:
+        if client is None:
+            with suppress(ValueError):
+                client = default_client()
+        elif not isinstance(client, Client):
+            raise ValueError(f"client must be a distributed.Client or None, got {type(client).__name__}")
+        if client is not None and client.status != "running":
+            raise ValueError(f"client must be connected to a cluster, but it is {client.status}: open a new one")
+        if client is not None and client.asynchronous:
+            raise ValueError("client must not be asynchronous: make it with Client(..., asynchronous=False)")
+        self.client = client
+        one_by_one = dask.config.get("scheduler", None) in ("sync", "synchronous", "single-threaded")
+        self._local = partial(dask.compute, scheduler="sync" if one_by_one else "threads")
+        self.threads = 1 if one_by_one else int(dask.system.CPU_COUNT)
+        if client is not None:
+            self.threads = max(1, int(sum(client.nthreads().values())))
+        self._futures: weakref.WeakSet[Future] = weakref.WeakSet()
+
+    def load(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Run a function on parts of Dask collections, one task for each tuple of arguments."""
+        call, tries = dask.delayed(_named, pure=False), 1 if self.client is None else _TRIES
+        parts = [call(function, k, tries, *args, dask_key_name=_key(function)) for k, args in enumerate(arguments)]
+        if self.client is None:
+            return list(self._local(*parts))
+        return self._kept(self.client.compute(parts, retries=_TRIES - 1))
+
+    def start(
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[tuple[Any, ...]],
+        names: Sequence[object] | None = None,
+    ) -> list[Any]:
+        """Run a function once for each tuple of arguments; a task that has a name is named in its errors."""
+        each = [None] * len(arguments) if names is None else names
+        if self.client is None:
+            # Dask does not look into what is bound: values of earlier tasks are handed over as they are.
+            calls = [partial(_named, function, name, 1, *args) for name, args in zip(each, arguments, strict=True)]
+            return list(self._local(*(dask.delayed(call, pure=False)() for call in calls)))
+        submit = partial(self.client.submit, retries=_TRIES - 1, pure=False)
+        return self._kept(
+            [
+                submit(_named, function, name, _TRIES, *args, key=_key(function))
+                for name, args in zip(each, arguments, strict=True)
+            ]
+        )
+
+    def total(self, handles: Sequence[Any], plus: Callable[[Any, Any], Any]) -> Any:
+        """Add up in groups, and groups of these, and wait for the sum."""
+        parts = list(handles)
+        while len(parts) > 1:
+            groups = [(plus, parts[i : i + _BRANCHES]) for i in range(0, len(parts), _BRANCHES)]
+            parts = self.start(_folded, groups)
+        return self.fetch(parts)[0]
+
+    def share(self, value: Any) -> Any:
+        """Send a value to one worker, from which others take it; it cannot be computed again."""
+        client = self.client
+        if client is None:
+            return value
+
+        async def scattered() -> list[Future]:
+            # A list of one: a tuple would be taken for several values. It does not go to all workers at once: the
+            # scheduler waits without end for a worker that dies meanwhile.
+            return await asyncio.wait_for(client.scatter([value], hash=False, asynchronous=True), _SCATTER_SECONDS)
+
+        start = time.monotonic()
+        while True:
+            try:
+                return self._kept(client.sync(scattered))[0]
+            except (TimeoutError, OSError):  # a worker went away meanwhile, or there is none
+                self._check_connected()
+                if time.monotonic() - start > _PATIENCE:
+                    raise
+
+    def fetch(self, handles: Sequence[Any]) -> list[Any]:
+        """Wait for tasks and return their values; `CancelledError` if one cannot be computed any more."""
+        if self.client is None:
+            return list(handles)
+        with_workers = time.monotonic()
+        while True:
+            try:
+                with self.client.as_current():
+                    wait(handles, timeout=5.0)
+                return list(self.client.gather(handles))
+            except TimeoutError:
+                self._check_connected()
+                if self.client.scheduler_info(n_workers=-1)["workers"]:
+                    with_workers = time.monotonic()
+                elif time.monotonic() - with_workers > _PATIENCE:
+                    raise RuntimeError(f"the cluster has had no worker for {_PATIENCE:.0f} s") from None
+            except KilledWorker as error:
+                raise RuntimeError(
+                    f"workers died again and again with the same task, probably for want of memory ({error}): give X "
+                    "smaller partitions, or the workers more memory"
+                ) from error
+
+    def is_lost(self, handle: Any) -> bool:
+        """Whether a result is gone with its worker, and cannot be computed again: the scheduler cancels it."""
+        return isinstance(handle, Future) and handle.status == "cancelled"
+
+    def close(self) -> None:
+        """Cancel what still runs, and release all futures."""
+        alive = list(self._futures)
+        running = [future for future in alive if not future.done()]
+        if running and self.client is not None and self.client.status == "running":
+            with suppress(Exception):  # a cluster that is gone holds nothing
+                self.client.cancel(running)
+        for future in alive:
+            future.release()
+
+    def _kept(self, futures: list[Future]) -> list[Future]:
+        self._futures.update(futures)
+        return futures
+
+    def _check_connected(self) -> None:
+        if self.client is not None and self.client.status != "running":
+            raise RuntimeError("the connection to the cluster was closed during the fit")
+
+
+def _key(function: Callable[..., Any]) -> str:
+    return f"cavity-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
+
+
+def _named(function: Callable[..., Any], name: object, tries: int, *arguments: Any) -> Any:
+    """Call a function, and name the partition in an error of its own."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        if name is None:
+            raise
+        often = "" if tries == 1 else f" {tries} times"
+        kind = ValueError if isinstance(error, ValueError) else RuntimeError
+        raise kind(f"partition {name} failed{often}: {error or type(error).__name__}") from error
+
+
+__all__ = ["fit", "predict", "predict_proba"]
