@@ -32,7 +32,7 @@ from rich.text import Text
 
 from cavity._checks import shown
 from cavity._version import __version__
-from cavity.cli.page import Entry, coefficients_part, components_part, course_part, page
+from cavity.cli.page import course_part, intervals_part, page
 from cavity.estimators import EPClassifier, EPRegressor, Progress, load, save
 from cavity.estimators._categories import level_text
 from cavity.estimators._preprocessing import Preprocessing
@@ -736,10 +736,19 @@ def inspect(
         ratio = np.nan_to_num(np.abs(columns["mean"][:count]) / columns["std"][:count])
     kept = np.sort(np.argsort(-ratio, kind="stable")[: count if every else most])
     if html is not None:
-        numbers = np.column_stack(list(columns.values())[:5])
-        entries = [Entry(name, *map(float, row)) for name, row in zip(names, numbers, strict=True)]
+        note = (
+            "Mean and 95 % interval. A coefficient of a number is for a step of one standard deviation of its column. "
+            "Coloured where the interval leaves out zero."
+        )
+        if kept.size < count:
+            note += f" {kept.size:,} of {count:,}, the largest against their standard deviation."
+        largest = {name: values[kept] for name, values in columns.items()}
+        parts = [intervals_part("Coefficients", note, [names[k] for k in kept], largest)]
+        if components:
+            note = "Prior variances that were found, with 95 % intervals on a logarithmic axis."
+            variances = {name: values[count:] for name, values in columns.items()}
+            parts.append(intervals_part("Variance components", note, names[count:], variances, is_log=True))
         traces = fitted.trace_ if isinstance(fitted.trace_, tuple) else (fitted.trace_,)
-        parts = coefficients_part([entries[k] for k in kept], count), components_part(entries[count:])
         text = page(model.name, facts, *parts, course_part(traces, float(fitted.tol)))
         html.write_text(text, encoding="utf-8")
         tell(f"{html}: {kept.size:,} of {count:,} coefficients")
