@@ -23,7 +23,7 @@ from cavity.ep.factorised import Factorised
 from cavity.ep.fitting import run_checked
 from cavity.ep.options import Options, make_options
 from cavity.ep.problem import are_linear, check_batches, check_factors, check_problem, stacked, untouched
-from cavity.ep.result import FactorError, Result, RunError, warn_of
+from cavity.ep.result import FactorError, RunError, warn_of
 from cavity.factors import Curvature, Derivatives, Factor, LinearBatches, LinearFactor, StarCosts
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.mode import Mode, Problem, find_mode, smoothed
@@ -230,7 +230,8 @@ def _stages(
 def _anneal(factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme, options: Options) -> Minimum:
     """Run loops of EP until several in a row gain nothing, or all are done; then polish the lowest point."""
     price = Pricer(factors, prior)
-    if not _are_rows(factors):
+    are_rows = isinstance(factors, LinearBatches) or all(isinstance(factor, LinearFactor) for factor in factors)
+    if not are_rows:
         for factor in factors:
             scheme.check(factor)
         counted: list[Any] = [CountedFactor(factor, price) for factor in factors]
@@ -245,7 +246,15 @@ def _anneal(factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme,
         order = Given(tuple(options.order.visits(len(factors), loop).tolist()))
         once = replace(options, max_iter=1, temperature=Steps((beta,)), order=order, damping=damping, tol=0.0)
         start = None if sites is None else [site ** (beta / betas[-1]) for site in sites]
-        price.state = result = _loop(factors, prior**beta, scheme, once, start, price)
+        if are_rows:
+            result = run_checked(factors, prior**beta, scheme, once, start)
+            price.evaluations += result.trace.updates
+        else:  # checked before, and counted by themselves
+            backend = Factorised(factors, prior**beta, scheme, once)
+            if start is not None:
+                backend.begin_at(start)
+            result = run(backend, once)
+        price.state = result
         sites, posterior = result.sites, result.posterior
         if loop == 0:
             costs, betas = [price.at(prior.mean)], [1.0]
@@ -264,24 +273,6 @@ def _anneal(factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme,
         with np.errstate(all="ignore"):
             converged = _polish(price, price.point, price.cost, spread, options.tol, rounds=60)
     return _minimum(price, posterior, costs, betas, converged)
-
-
-def _are_rows(factors: Sequence[Factor]) -> bool:
-    return isinstance(factors, LinearBatches) or all(isinstance(factor, LinearFactor) for factor in factors)
-
-
-def _loop(
-    factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme, options: Options, start: Any, price: Pricer
-) -> Result:
-    """Run one loop. Factors other than rows were checked before, and count their evaluations themselves."""
-    if _are_rows(factors):
-        result = run_checked(factors, prior, scheme, options, start)
-        price.evaluations += result.trace.updates
-        return result
-    backend = Factorised(factors, prior, scheme, options)
-    if start is not None:
-        backend.begin_at(start)
-    return run(backend, options)
 
 
 def _gained(before: float, after: float, tol: float) -> bool:
