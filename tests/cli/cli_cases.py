@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from typer.testing import CliRunner
 
-from cavity.cli._app import app
+from cavity.cli.commands import app
 
 ROOT = Path(__file__).parents[2]
 

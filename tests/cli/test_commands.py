@@ -1,16 +1,18 @@
 """Every command does what the library does, on files."""
 
+import dataclasses
 import subprocess
 import sys
 
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 from cli_cases import people, refused, run, started
 from sklearn.metrics import log_loss
 
 import cavity
-from cavity.cli._fit import CHOICES
+from cavity.cli.commands import LOSSES, app
 from cavity.tables import Table
 
 UNUSED = ("--drop", "spent", "--drop", "visits", "--drop", "share")
@@ -266,22 +268,10 @@ def test_update_replaces_the_model_at_the_end_only(folder, tmp_path):
     assert cavity.load(model)._totals.rows > cavity.load(folder / "numbers.cavity")._totals.rows
 
 
-def test_libsvm_files_need_no_target_and_columns_of_words_are_hashed(tmp_path):
-    rng = np.random.default_rng(0)
-    lines = [f"{k % 2} 1:{k % 2 + rng.normal():.3f} 3:{rng.normal():.3f}" for k in range(60)]
-    (tmp_path / "a.svm").write_text("\n".join(lines) + "\n")
-    run("fit", tmp_path / "a.svm", "--model", tmp_path / "m")
-    assert _measures(run("score", tmp_path / "m", tmp_path / "a.svm"))["rows"] == "60"
-    words = pd.DataFrame({"text": ["good day", "bad day"] * 30, "y": ["yes", "no"] * 30})
-    words.to_csv(tmp_path / "a.csv", index=False)
-    given = ("--target", "y", "--hash", "text", "--hash-bits", "4")
-    run("fit", tmp_path / "a.csv", "--model", tmp_path / "m", *given)
-    assert _measures(run("score", tmp_path / "m", tmp_path / "a.csv"))["accuracy"] == "1.0000"
-    run("update", tmp_path / "m", tmp_path / "a.csv")
-    assert "text#" in run("inspect", tmp_path / "m").stdout
-    assert "--target is needed, the column to be predicted" in refused(
-        "fit", tmp_path / "a.csv", "--model", tmp_path / "n"
-    )
+def test_the_target_is_needed_and_columns_are_named(folder, tmp_path):
+    people(20)[["age", "income"]].to_csv(tmp_path / "a.csv", index=False)
+    line = refused("fit", tmp_path / "a.csv", "--model", tmp_path / "n")
+    assert line == f"cavity: --target is needed, the column to be predicted: {tmp_path / 'a.csv'} has 'age', 'income'"
 
 
 @pytest.mark.parametrize("command", ["fit", "predict", "score", "inspect", "update"])
@@ -290,19 +280,44 @@ def test_help_shows_an_example(command):
     assert f"Example:\n\n  cavity {command} " in shown
 
 
+def options_of_fit():
+    return {option.name: option for option in typer.main.get_command(app).commands["fit"].params}
+
+
 def test_every_option_has_a_help_text_of_its_own():
-    texts = [choice.help for choice in CHOICES]
+    texts = [option.help for option in options_of_fit().values()]
+    assert all(texts)
     assert len(set(texts)) == len(texts)
     shown = " ".join(run("fit", "--help").stdout.split())
     assert "--weight COLUMN Column of weights: a row of weight w counts as w rows." in shown
     assert "--offset COLUMN Column of known terms of the linear predictor" in shown
 
 
-def test_options_are_those_of_the_estimators():
-    shown = run("fit", "--help").stdout
+def test_options_are_those_of_the_estimators_and_tell_their_defaults():
+    shown, options = run("fit", "--help").stdout, options_of_fit()
     for estimator in (cavity.EPClassifier(), cavity.EPRegressor()):
-        for name in estimator.get_params():
+        for name, default in estimator.get_params().items():
             assert f"--{name.replace('_', '-')}" in shown, name
+            if default is not None:
+                assert f"(default {str(default).lower()})" in options[name].help
+
+
+def test_options_are_those_of_a_table():
+    names = {"categories": "category"}
+    for field in dataclasses.fields(Table):
+        if field.init and field.name not in ("paths", "hash_columns", "hash_bits"):
+            assert names.get(field.name, field.name) in options_of_fit()
+
+
+@pytest.mark.parametrize(("task", "loss"), [(task, loss) for task, names in LOSSES.items() for loss in names])
+def test_a_loss_decides_the_task(tmp_path, task, loss):
+    frame = people(60)[["age", "income", "visits"]].assign(visits=lambda f: f["visits"] + 1)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    drop, target = ("visits", "income") if task == "classify" else ("income", "visits")
+    given = ("--target", target, "--drop", drop, "--model", tmp_path / "m", "--loss", loss)
+    told = run("fit", tmp_path / "a.csv", *given).stderr
+    kind = "EPClassifier" if task == "classify" else "EPRegressor"
+    assert f"cavity: fitting an {kind}: it has the loss {loss!r}" in told
 
 
 def test_the_command_runs_on_its_own_and_tells_its_version():

@@ -15,7 +15,7 @@ def main() -> None:
     if missing:
         sys.stderr.write(f"cavity: the command needs {', '.join(missing)}: pip install 'cavity[cli]'\n")
         sys.exit(2)
-    import_module("cavity.cli._app").app()
+    import_module("cavity.cli.commands").app()
 
 
 __all__ = ["main"]

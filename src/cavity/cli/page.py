@@ -5,26 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity._version import __version__
-
-FloatArray = NDArray[np.float64]
-
-
-class Entry(NamedTuple):
-    """A row of a table of coefficients or variance components."""
-
-    name: str
-    mean: float
-    std: float
-    low: float
-    high: float
-    positive: float
-
 
 _STYLE = """
 :root { --ink: #1d2530; --soft: #5d6b7a; --line: #dfe4ea; --paper: #ffffff; --up: #1f6fb2; --down: #b5502b;
@@ -65,35 +51,6 @@ footer { margin-top: 2.5rem; color: var(--soft); font-size: .85rem }
 """
 
 
-class Axis(NamedTuple):
-    """Ends of what the pictures of a table show, in logarithms for variances."""
-
-    low: float
-    high: float
-    is_log: bool
-
-    @classmethod
-    def of(cls, entries: Sequence[Entry], is_log: bool) -> Axis:
-        """Make room for all intervals; a linear axis shows zero."""
-        ends = np.array([end for entry in entries for end in (entry.low, entry.high)])
-        ends = np.log(ends[ends > 0.0]) if is_log else np.append(ends, 0.0)
-        ends = ends[np.isfinite(ends)]
-        low, high = (float(np.min(ends)), float(np.max(ends))) if ends.size else (-1.0, 1.0)
-        room = 0.04 * (high - low) or 1.0
-        return cls(low - room, high + room, is_log)
-
-    def place(self, value: float) -> float:
-        """Give the place of a value in thousandths of the width."""
-        if self.is_log:
-            value = math.log(value) if value > 0.0 else -math.inf
-        return round(1000.0 * min(max((value - self.low) / (self.high - self.low), 0.0), 1.0), 1)
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Values at its ends."""
-        return (math.exp(self.low), math.exp(self.high)) if self.is_log else (self.low, self.high)
-
-
 def page(name: str, facts: Mapping[str, str], *parts: str) -> str:
     """Put a page together from its parts."""
     listed = "".join(f"<dt>{escape(fact)}</dt><dd>{escape(value)}</dd>" for fact, value in facts.items())
@@ -105,58 +62,51 @@ def page(name: str, facts: Mapping[str, str], *parts: str) -> str:
     )
 
 
-def coefficients_part(entries: Sequence[Entry], count: int) -> str:
-    """Write some of ``count`` coefficients with pictures on one axis; intercepts, of another size, have none."""
-    note = (
-        "Mean and 95 % interval. A coefficient of a number is for a step of one standard deviation of its column. "
-        "Coloured where the interval leaves out zero."
-    )
-    if len(entries) < count:
-        note += f" {len(entries):,} of {count:,}, the largest against their standard deviation."
-    axis = Axis.of([entry for entry in entries if not _is_intercept(entry)], is_log=False)
-    return _table("Coefficients", note, entries, axis)
+def intervals_part(
+    title: str, note: str, names: Sequence[str], columns: Mapping[str, NDArray[Any]], is_log: bool = False
+) -> str:
+    """Write a table of means and intervals with pictures on one axis, which shows zero unless it is logarithmic.
 
+    Intercepts are of another size, and have no pictures.
+    """
+    mean, sd, lower, upper, positive = list(columns.values())[:5]
+    has_picture = np.array([name.rpartition(" ")[2] != "intercept" for name in names])
+    ends = np.concatenate([lower[has_picture], upper[has_picture]])
+    ends = np.log(ends[ends > 0.0]) if is_log else np.append(ends, 0.0)
+    ends = ends[np.isfinite(ends)]
+    low, high = (float(np.min(ends)), float(np.max(ends))) if ends.size else (-1.0, 1.0)
+    room = 0.04 * (high - low) or 1.0
+    low, high = low - room, high + room
 
-def components_part(entries: Sequence[Entry]) -> str:
-    """Variance components with pictures on a logarithmic axis; nothing where there are none."""
-    note = "Prior variances that were found, with 95 % intervals on a logarithmic axis."
-    return _table("Variance components", note, entries, Axis.of(entries, is_log=True)) if entries else ""
+    def x(value: float) -> float:
+        """Give the place of a value in thousandths of the width."""
+        if is_log:
+            value = math.log(value) if value > 0.0 else -math.inf
+        return round(1000.0 * min(max((value - low) / (high - low), 0.0), 1.0), 1)
 
-
-def _table(title: str, note: str, entries: Sequence[Entry], axis: Axis) -> str:
-    rows = "".join(_row(entry, axis) for entry in entries)
-    last = "" if axis.is_log else '<th class="wide">P(&gt;&nbsp;0)</th>'
-    ends = "".join(f"<span>{end:.2g}</span>" for end in axis.ends)
+    rows = ""
+    for k, name in enumerate(names):
+        picture = ""
+        if has_picture[k]:
+            side = "up" if lower[k] > 0.0 else "down" if upper[k] < 0.0 else "none"
+            zero = "" if is_log else f'<line class="zero" x1="{x(0.0)}" x2="{x(0.0)}" y1="0" y2="24"/>'
+            picture = (
+                '<svg viewBox="0 0 1000 24" preserveAspectRatio="none" role="img" '
+                f'aria-label="{lower[k]:.3g} to {upper[k]:.3g}">{zero}'
+                f'<line class="span {side}" x1="{x(lower[k])}" x2="{x(upper[k])}" y1="12" y2="12"/>'
+                f'<line class="dot {side}" x1="{x(mean[k])}" x2="{x(mean[k])}" y1="12" y2="12"/></svg>'
+            )
+        numbers = [f"{number:.3g}" for number in (sd[k], lower[k], upper[k])]
+        numbers += [] if is_log else [f"{positive[k]:.4f}"]
+        cells = "".join(f'<td class="wide">{number}</td>' for number in numbers)
+        rows += f'<tr><td>{escape(name)}</td><td class="bar">{picture}</td><td>{mean[k]:.3g}</td>{cells}</tr>'
+    heads = ["sd", "lower", "upper", *([] if is_log else ["P(&gt;&nbsp;0)"])]
+    titles = "".join(f'<th class="wide">{head}</th>' for head in heads)
+    marks = "".join(f"<span>{end:.2g}</span>" for end in ((math.exp(low), math.exp(high)) if is_log else (low, high)))
     return (
-        f'<h2>{title}</h2><p class="note">{note}</p><table><thead><tr><th>name</th>'
-        f'<th class="bar"><div>{ends}</div></th><th>mean</th><th class="wide">sd</th><th class="wide">lower</th>'
-        f'<th class="wide">upper</th>{last}</tr></thead><tbody>{rows}</tbody></table>\n'
+        f'<h2>{title}</h2><p class="note">{note}</p><table><thead><tr><th>name</th><th class="bar"><div>{marks}</div>'
+        f"</th><th>mean</th>{titles}</tr></thead><tbody>{rows}</tbody></table>\n"
     )
-
-
-def _row(entry: Entry, axis: Axis) -> str:
-    numbers = "".join(f'<td class="wide">{number:.3g}</td>' for number in (entry.std, entry.low, entry.high))
-    last = "" if axis.is_log else f'<td class="wide">{entry.positive:.4f}</td>'
-    picture = "" if _is_intercept(entry) else _interval(entry, axis)
-    return (
-        f'<tr><td>{escape(entry.name)}</td><td class="bar">{picture}</td><td>{entry.mean:.3g}</td>{numbers}{last}</tr>'
-    )
-
-
-def _interval(entry: Entry, axis: Axis) -> str:
-    """Draw mean and interval."""
-    side = "up" if entry.low > 0.0 else "down" if entry.high < 0.0 else "none"
-    low, mean, high, zero = (axis.place(value) for value in (entry.low, entry.mean, entry.high, 0.0))
-    line = "" if axis.is_log else f'<line class="zero" x1="{zero}" x2="{zero}" y1="0" y2="24"/>'
-    return (
-        f'<svg viewBox="0 0 1000 24" preserveAspectRatio="none" role="img" aria-label="{entry.low:.3g} to '
-        f'{entry.high:.3g}">{line}<line class="span {side}" x1="{low}" x2="{high}" y1="12" y2="12"/>'
-        f'<line class="dot {side}" x1="{mean}" x2="{mean}" y1="12" y2="12"/></svg>'
-    )
-
-
-def _is_intercept(entry: Entry) -> bool:
-    return entry.name.rpartition(" ")[2] == "intercept"
 
 
 def course_part(traces: Sequence[Any], tol: float) -> str:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from cavity import datasets
-from cavity.datasets import _files
 
 SHAPES = {
     "haberman": (306, 4),
@@ -40,7 +39,7 @@ loaded, designed = cache(datasets.load), cache(datasets.paper)
 
 
 def shipped(filename):
-    return (resources.files("cavity.datasets") / "data" / f"{filename}.bz2").read_bytes()
+    return (resources.files("cavity") / "data" / f"{filename}.bz2").read_bytes()
 
 
 @cache
@@ -82,11 +81,14 @@ def test_names_are_the_five_sets():
 @pytest.mark.parametrize("filename", PUBLISHED)
 def test_shipped_file_is_the_uci_original(filename):
     assert hashlib.sha256(unpacked(filename)).hexdigest() == PUBLISHED[filename]
-    assert _files.SHA256[filename] == PUBLISHED[filename]
+
+
+def test_checksums_are_those_that_uci_publishes():
+    assert {source.filename: source.sha256 for source in datasets._SOURCES.values()} == PUBLISHED
 
 
 def test_no_other_file_is_shipped():
-    folder = resources.files("cavity.datasets") / "data"
+    folder = resources.files("cavity") / "data"
     assert {entry.name for entry in folder.iterdir()} == {f"{filename}.bz2" for filename in PUBLISHED}
 
 
@@ -244,22 +246,26 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize("name", FILES, scope="module")
-def test_damaged_file_is_refused(monkeypatch, name, damage):
-    monkeypatch.setattr(_files, "packed", lambda filename: damage(shipped(filename)))
+def test_damaged_file_is_refused(monkeypatch, tmp_path, name, damage):
+    filename = FILES[name][0]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / f"{filename}.bz2").write_bytes(damage(shipped(filename)))
+    monkeypatch.setattr(datasets.resources, "files", lambda package: tmp_path)
     with pytest.raises(datasets.DataError, match=r"damaged.*reinstall") as caught:
         datasets.load(name)
-    assert f"{FILES[name][0]}.bz2" in str(caught.value)
+    assert f"{filename}.bz2" in str(caught.value)
 
 
 def test_missing_file_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(_files.resources, "files", lambda package: tmp_path)
+    monkeypatch.setattr(datasets.resources, "files", lambda package: tmp_path)
     with pytest.raises(datasets.DataError, match=r"haberman\.data\.bz2.*reinstall"):
         datasets.paper("haberman")
 
 
 def test_checksum_is_verified_on_every_load(monkeypatch):
     datasets.load("haberman")
-    monkeypatch.setitem(_files.SHA256, "haberman.data", "0" * 64)
+    source = datasets._SOURCES["haberman"]._replace(sha256="0" * 64)
+    monkeypatch.setitem(datasets._SOURCES, "haberman", source)
     with pytest.raises(datasets.DataError, match="sha256"):
         datasets.load("haberman")
 

@@ -16,8 +16,17 @@ from sklearn.linear_model import LogisticRegression
 from cases import Asymmetric, bare_fit
 from cavity import FactorialGaussian, datasets, losses
 from cavity.factors import LinearBatches
-from cavity.mode import BatchSites, Mode, _descent, anneal, find_mode, gaussians, sites_at
-from cavity.mode._curves import Plain, SmoothKinks, SmoothValues, smoothed
+from cavity.mode import (
+    BatchSites,
+    Mode,
+    _smoothed_pieces,
+    _smoothed_values,
+    find_mode,
+    gaussians,
+    sites_at,
+    smoothed,
+)
+from cavity.optimize import _stages
 from reference.solvers import hinge_program
 
 STORAGES = {"dense": np.asarray, "csr": sparse.csr_array}
@@ -209,32 +218,47 @@ def test_weights_count_as_rows_do(loss: Any) -> None:
 def test_smoothing_is_the_mean_under_noise(loss: Any, y: float, width: float) -> None:
     z = np.linspace(-2.5, 2.5, 41)
     curve = smoothed(loss, np.full(z.size, y), np.full(z.size, width))
-    assert isinstance(curve, SmoothKinks)
     step = 1e-3
     noise = np.arange(-9.0, 9.0, step) + 0.5 * step
     density = np.exp(-0.5 * noise**2) / np.sqrt(2.0 * np.pi) * step
     there = loss.value(y, z[:, None] + width * noise)
-    value, slope, curvature = curve.derivatives(z)
+    value, slope, curvature = curve(z)
     np.testing.assert_allclose(value, there @ density, atol=1e-5)
     np.testing.assert_allclose(slope, there @ (density * noise) / width, atol=1e-4)
     np.testing.assert_allclose(curvature, there @ (density * (noise**2 - 1.0)) / width**2, atol=3e-3 / width)
     h = 1e-5
-    up, down = curve.derivatives(z + h), curve.derivatives(z - h)
+    up, down = curve(z + h), curve(z - h)
     np.testing.assert_allclose(slope, (up[0] - down[0]) / (2.0 * h), atol=1e-6)
     np.testing.assert_allclose(curvature, (up[1] - down[1]) / (2.0 * h), atol=1e-5 / width**3)
 
 
-@pytest.mark.parametrize("loss", [losses.Logistic(), losses.Squared(), losses.Hinge()], ids=repr)
+class BareHinge(NamedTuple):
+    """A hinge that does not name its pieces."""
+
+    margin: float = 1.0
+
+    @property
+    def targets(self) -> str:
+        return "signs"
+
+    def value(self, y: Any, z: Any) -> Any:
+        return np.maximum(self.margin - y * z, 0.0)
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
+        return losses.Hinge(self.margin).derivatives(y, z)
+
+
+@pytest.mark.parametrize("loss", [losses.Logistic(), losses.Squared(), BareHinge()], ids=repr)
 def test_values_alone_give_slope_and_curvature(loss: Any) -> None:
     y, z, width = np.ones(21), np.linspace(-2.0, 2.0, 21), np.full(21, 0.7)
     nodes, weights = np.polynomial.hermite_e.hermegauss(100)
-    there = Plain(loss, y[:, None]).derivatives(z[:, None] + width[:, None] * nodes)
+    there = loss.derivatives(y[:, None], z[:, None] + width[:, None] * nodes)
     exact = [part @ weights / np.sum(weights) for part in there]
-    has_kinks = hasattr(loss, "pieces")
+    has_kinks = isinstance(loss, BareHinge)
     if has_kinks:
-        exact = list(smoothed(loss, y, width).derivatives(z))
+        exact = list(smoothed(losses.Hinge(), y, width)(z))
     tolerances = (0.02, 0.05, 0.25) if has_kinks else (1e-9, 1e-8, 1e-7)
-    for found, wanted, atol in zip(SmoothValues(loss, y, width).derivatives(z), exact, tolerances, strict=True):
+    for found, wanted, atol in zip(smoothed(loss, y, width)(z), exact, tolerances, strict=True):
         np.testing.assert_allclose(found, wanted, atol=atol)
 
 
@@ -242,11 +266,15 @@ def test_the_closed_form_serves_pieces_that_meet() -> None:
     rng = np.random.default_rng(0)
     y, narrow = rng.standard_normal(500), np.full(500, 1e-9)
     z = y + rng.standard_normal(500)
-    curve = smoothed(losses.Quantile(0.2, 0.5), y, narrow)
-    assert isinstance(curve, SmoothKinks)
-    np.testing.assert_allclose(curve.derivatives(z)[0], losses.Quantile(0.2, 0.5).value(y, z), atol=1e-7)
-    assert isinstance(smoothed(Step(), np.array([1.0, -1.0]), narrow[:2]), SmoothValues)
-    assert isinstance(smoothed(Asymmetric(), y, narrow), SmoothValues)
+    curve: Any = smoothed(losses.Quantile(0.2, 0.5), y, narrow)
+    assert curve.func is _smoothed_pieces
+    np.testing.assert_allclose(curve(z)[0], losses.Quantile(0.2, 0.5).value(y, z), atol=1e-7)
+
+
+def test_other_losses_are_smoothed_by_quadrature() -> None:
+    for loss in (Step(), Asymmetric()):  # pieces that do not meet, and none
+        curve: Any = smoothed(loss, np.array([1.0, -1.0]), np.ones(2))
+        assert curve.func is _smoothed_values
 
 
 @pytest.mark.parametrize("shape", [(60, 4), (400, 8), (20, 30)])
@@ -260,7 +288,7 @@ def test_the_hinge_mode_leads_to_the_minimum(shape: tuple[int, int]) -> None:
     mode = find_mode(factors, prior)
     assert mode.converged
     assert least - certified.gap <= mode.cost <= least + 0.5 * shape[1]
-    last = list(islice(anneal(factors, prior, accuracy=1e-9), 30))[-1]
+    last = list(islice(_stages(factors, prior, accuracy=1e-9), 30))[-1][1]
     assert least - certified.gap <= last.cost <= (1.0 + 1e-6) * least
 
 
@@ -268,7 +296,7 @@ def test_an_absolute_mode_is_the_median() -> None:
     y = np.random.default_rng(0).standard_normal(101)
     factors = LinearBatches(losses.Absolute(), np.ones((101, 1)), y)
     prior = FactorialGaussian.from_moments([0.0], 1e4)
-    *_, last = islice(anneal(factors, prior, accuracy=1e-9), 20)
+    *_, (_, last, _) = islice(_stages(factors, prior, accuracy=1e-9), 20)
     assert last.point[0] == pytest.approx(np.median(y), abs=1e-3)
     own = LinearBatches(Asymmetric(1.0), np.ones((101, 1)), y)
     assert find_mode(own, prior).point[0] == pytest.approx(find_mode(factors, prior).point[0], abs=0.05)
@@ -416,7 +444,7 @@ def test_columns_and_prior_may_have_any_scale() -> None:
 def test_conjugate_gradients_find_the_same_mode(loss: Any, storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     factors, prior = problem(loss, storage=STORAGES[storage])
     direct = find_mode(factors, prior)
-    monkeypatch.setattr(_descent, "_WIDEST_HESSIAN", 3)
+    monkeypatch.setattr("cavity.mode._WIDEST_HESSIAN", 3)
     implicit = find_mode(factors, prior)
     assert implicit.converged
     if type(loss) in SMOOTH_TYPES:
