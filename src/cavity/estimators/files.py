@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -54,31 +55,23 @@ _COMPRESSED = (sparse.csr_array, sparse.csc_array, sparse.csr_matrix, sparse.csc
 _TARGETS = ("signs", "reals", "counts", "positives", "classes")
 
 
-def _mapping(kind: Any) -> Callable[..., Any]:
+def _mapping(kind: Any, *items: Any) -> Any:
     """Make a mapping of its items."""
-
-    def make(*items: Any) -> Any:
-        made = kind()
-        made.update(dict(items))
-        return made
-
-    return make
+    made = kind()
+    made.update(dict(items))
+    return made
 
 
-def _matrix(kind: Any) -> Callable[..., Any]:
+def _matrix(kind: Any, data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
     """Make a sparse matrix of its parts, with every index looked at: compiled code trusts them later."""
-
-    def make(data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
-        matrix = kind((data, indices, indptr), shape=tuple(shape))
-        matrix.check_format(full_check=True)
-        return matrix
-
-    return make
+    matrix = kind((data, indices, indptr), shape=tuple(shape))
+    matrix.check_format(full_check=True)
+    return matrix
 
 
 def _random_state(name: str, key: Any, place: int, *spare: Any) -> np.random.RandomState:
     """Make a random state; NumPy would read numbers beyond the end of its key."""
-    _need(isinstance(place, int) and 0 <= place <= len(key), "a random state is none")
+    _need(len(key) == 624 and isinstance(place, int) and 0 <= place <= 624, "its random state is none")
     made = np.random.RandomState()
     made.set_state((name, key, place, *spare))
     return made
@@ -91,12 +84,15 @@ _PARTS: dict[str, tuple[Any, Any, Any]] = {
         (tuple, list, lambda *parts: parts),
         (set, list, lambda *parts: set(parts)),
         (frozenset, list, lambda *parts: frozenset(parts)),
-        *((kind, lambda v: map(list, v.items()), _mapping(kind)) for kind in (dict, Counter, Bunch)),
+        *((kind, lambda v: map(list, v.items()), partial(_mapping, kind)) for kind in (dict, Counter, Bunch)),
         (slice, lambda v: (v.start, v.stop, v.step), slice),
         (np.random.RandomState, lambda v: v.get_state(), _random_state),
         (np.dtype, lambda v: (v.str,), np.dtype),
         *((kind, lambda v: (v.item(),), kind) for kind in _SCALARS),
-        *((kind, lambda v: (v.data, v.indices, v.indptr, list(v.shape)), _matrix(kind)) for kind in _COMPRESSED),
+        *(
+            (kind, lambda v: (v.data, v.indices, v.indptr, list(v.shape)), partial(_matrix, kind))
+            for kind in _COMPRESSED
+        ),
     )
 }
 
@@ -182,17 +178,16 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[int, Any]]:
     with blaming(f"{path} is damaged or truncated"), opened(path) as archive:
         names = archive.namelist()
         header = json.loads(archive.read(_HEADER)) if _HEADER in names else None
+        if isinstance(header, dict) and header.get("format") == _FORMAT:
+            if names != [_HEADER, *(f"{k}.npy" for k in range(len(names) - 1))]:
+                raise ValueError(f"it has the members {names[:5]}, and not a header and numbered arrays")
+            return header, {k: read_array(archive, name) for k, name in enumerate(names[1:])}
     if not isinstance(header, dict):
         raise ValueError(f"{path} is a zip archive, but not one written by cavity.save: it has the members {names[:5]}")
-    if header.get("format") != _FORMAT:
-        raise ValueError(
-            f"{path} was written by cavity {header.get('cavity', 'unknown')} in a format that cavity {__version__} "
-            "does not know: open it with that version, or fit the model again"
-        )
-    with blaming(f"{path} is damaged or truncated"), opened(path) as archive:
-        if names != [_HEADER, *(f"{k}.npy" for k in range(len(names) - 1))]:
-            raise ValueError(f"it has the members {names[:5]}, and not a header and numbered arrays")
-        return header, {k: read_array(archive, name) for k, name in enumerate(names[1:])}
+    raise ValueError(
+        f"{path} was written by cavity {header.get('cavity', 'unknown')} in a format that cavity {__version__} does "
+        "not know: open it with that version, or fit the model again"
+    )
 
 
 def _name_of(kind: Any) -> str:
