@@ -330,7 +330,11 @@ def check_state(model: Any) -> None:
         _need(isinstance(known, kind), f"the plan says {model.plan_.covariance!r}")
         _need(prior.dim == columns and prior.is_proper, "a prior does not fit the columns")
         _check_sites(known, columns)
-    _need(_are_finite(*model._totals), "the totals are not finite")
+    _need(isinstance(model._totals, Totals) and _are_finite(*model._totals), "the totals are not finite")
+    order = state.get("_order", Order())
+    _need(isinstance(order, Order) and not any(np.isnan(as_float(one)) for one in order), "its order is none")
+    traces = model.trace_ if isinstance(model.trace_, list | tuple) else [model.trace_]
+    _need(all(isinstance(trace, Trace) for trace in traces), "its traces are none")
     _check_columns(model._columns, width)
     sums = model._sums
     if sums is not None:
@@ -396,7 +400,8 @@ def _check_kept(kept: Any, width: int, columns: int, count: int) -> None:
     for known in kept.known:
         _check_sites(known, columns)
     _check_columns(kept.columns, width)
-    _need(_are_finite(*kept.totals, *kept.noise, kept.scale) and kept.scale > 0.0, "a sum is not finite")
+    fine = isinstance(kept.totals, Totals) and _are_finite(*kept.totals, *kept.noise, kept.scale)
+    _need(fine and kept.scale > 0.0, "a sum is not finite")
     for X, targets, weights, offset in kept.parts:
         _need(np.ndim(targets) == 2 and np.shape(X) == (np.shape(targets)[1], width), "its last rows do not fit")
         for array in (X.data if sparse.issparse(X) else X, targets, weights, offset):
