@@ -133,20 +133,20 @@ def test_a_damaged_checkpoint_is_refused_and_stays(damage, data, tmp_path):
 
 def test_a_full_disk_leaves_the_last_checkpoint_and_the_fit_goes_on(data, tmp_path, monkeypatch):
     checkpoint, whole = tmp_path / "run.ckpt", EPClassifier(tol=1e-6).fit(*data)
-    original, written = _checkpoints._write_array, [0]
+    original, written = _checkpoints.write_array, [0]
 
-    def full(member, value):
+    def full(archive, name, value):
         written[0] += 1
         if written[0] > 30:
             raise OSError(errno.ENOSPC, "No space left on device")
-        original(member, value)
+        original(archive, name, value)
 
-    monkeypatch.setattr(_checkpoints, "_write_array", full)
+    monkeypatch.setattr(_checkpoints, "write_array", full)
     with pytest.warns(UserWarning, match="could not be written .*No space left") as caught:
         found = EPClassifier(tol=1e-6).fit(*data, checkpoint=checkpoint, every=0.0)
     assert len(caught) == 1
     np.testing.assert_array_equal(found.coef_, whole.coef_)
-    monkeypatch.setattr(_checkpoints, "_write_array", original)
+    monkeypatch.setattr(_checkpoints, "write_array", original)
     kept = tmp_path / "kept.ckpt"
     shutil.copy(checkpoint, kept)
     np.testing.assert_array_equal(EPClassifier(tol=1e-6).fit(*data, checkpoint=kept).coef_, whole.coef_)

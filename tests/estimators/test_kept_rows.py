@@ -15,6 +15,7 @@ from sklearn.preprocessing import scale
 from cavity import EPClassifier, EPRegressor
 from cavity.estimators import _streaming
 from cavity.estimators._streaming import ROWS_PER_COEFFICIENT
+from cavity.estimators.files import check_state
 from estimators.estimator_cases import assert_same_model
 
 COLUMNS = 5
@@ -94,7 +95,7 @@ def test_rows_that_are_all_but_forgotten_keep_a_weight():
     model = EPClassifier()
     for start in range(0, 40, 4):
         model.partial_fit(X[start : start + 4], y[start : start + 4], classes=[-1.0, 1.0], forget=1.0 - 1e-15)
-    model._check_state()  # among other things, that weights are positive
+    check_state(model)  # among other things, that weights are positive
     assert np.all(np.isfinite(model.coef_std_))
 
 
@@ -198,4 +199,4 @@ def test_kept_rows_that_do_not_fit_are_refused(change):
     part = kept.parts[0]._replace(**{name: value for name, value in change.items() if name not in own})
     model._kept = kept._replace(parts=(part,))._replace(**own)
     with pytest.raises(ValueError, match="not consistent"):
-        model._check_state()
+        check_state(model)

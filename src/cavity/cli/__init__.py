@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 
-_NEEDED = ("typer", "rich", "pyarrow", "skops")
+_NEEDED = ("typer", "rich", "pyarrow")
 
 
 def main() -> None:

@@ -1,20 +1,22 @@
-"""The state of a fit in a file, from which the same fit continues bit for bit.
+"""Zip archives of NumPy arrays, written whole or not at all, and the state of a fit in one: a checkpoint.
 
-A checkpoint is a zip archive, not compressed, whose members have checksums: a note of what it belongs to, and the
-arrays of the driver's snapshot for every linear predictor, in NumPy's format. It is written beside its place, synced
-and then renamed, so that there is always one whole checkpoint, the last or the one before.
+Archives are not compressed, and whatever they say of sizes is compared with the size of the file before it is read: a
+small file cannot ask for much memory. The checksums of the members find accidents.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import secrets
 import time
 import warnings
-import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,19 +24,113 @@ from numpy.typing import NDArray
 from cavity._checks import nonnegative_number, shown
 from cavity._version import __version__
 from cavity.ep.driver import Run
-from cavity.estimators._archive import blaming, replaced
 
+# Kinds of arrays that archives hold: bool, integers, numbers, complex numbers, bytes, text, dates.
+PLAIN_KINDS = "biufcSUmM"
 _NOTE, _FORMAT = "note.json", 1
 _ADVICE = "delete it to start over"
 # Bytes that are copied at once.
 _CHUNK = 1 << 22
 
 
+@contextmanager
+def replaced(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Write a file beside its place, sync it, and give it its name; if anything is raised, what was there stays.
+
+    A link is followed, and an existing file keeps its permissions.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a directory; name a file in it")
+    if target.exists() and not target.is_file():
+        raise OSError(f"{target} is not a regular file, and cannot be replaced")
+    mode = target.stat().st_mode & 0o7777 if target.exists() else None
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
+    try:
+        with os.fdopen(os.open(temporary, flags, 0o666 if mode is None else 0o600), "wb") as file:
+            if mode is not None:
+                temporary.chmod(mode)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    with suppress(OSError):  # the new name outlives a power failure where a folder can be synced
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+@contextmanager
+def blaming(what: str, advice: str = "take another copy") -> Iterator[None]:
+    """Turn whatever others raise on a file that was damaged or forged into a ValueError."""
+    try:
+        yield
+    except (MemoryError, FileNotFoundError, PermissionError, IsADirectoryError):
+        raise
+    except Exception as error:
+        detail = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ValueError(f"{what}: {detail}; {advice}") from error
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[ZipFile]:
+    """Open an archive, after its directory was found to promise no more bytes than there are."""
+    with ZipFile(path) as archive:
+        members, size = archive.infolist(), os.path.getsize(path)
+        for info in members:
+            if info.compress_type != ZIP_STORED or info.file_size != info.compress_size:
+                raise ValueError(f"its member {info.filename} is compressed, which cavity never does")
+        promised = sum(info.file_size for info in members)
+        if promised > size:
+            raise ValueError(f"its members have {promised} bytes together, but the file only {size}")
+        yield archive
+
+
+def write_array(archive: ZipFile, name: str, value: Any) -> None:
+    """Write an array, or a column of a file chunk by chunk, in NumPy's format."""
+    with archive.open(ZipInfo(name), "w", force_zip64=True) as member:
+        if not hasattr(value, "chunks"):
+            np.lib.format.write_array(member, np.asarray(value), version=(1, 0), allow_pickle=False)
+            return
+        header = {"descr": np.lib.format.dtype_to_descr(value.dtype), "fortran_order": False, "shape": value.shape}
+        np.lib.format.write_array_header_1_0(member, header)
+        for chunk in value.chunks():
+            member.write(np.ascontiguousarray(chunk).data.cast("B") if chunk.size else b"")
+
+
+def read_array(archive: ZipFile, name: str) -> NDArray[Any]:
+    """Read an array."""
+    with _array_member(archive, name) as (member, shape, order, dtype):
+        return np.ndarray(shape, dtype, bytearray(member.read()), order=order)
+
+
+@contextmanager
+def _array_member(archive: ZipFile, name: str) -> Iterator[tuple[Any, tuple[int, ...], Any, np.dtype[Any]]]:
+    """Open an array behind its header: file, shape, order and dtype, which agree with the number of bytes."""
+    with archive.open(name) as member:
+        if np.lib.format.read_magic(member) != (1, 0):
+            raise ValueError(f"the array {name} is in another version of NumPy's format")
+        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(member)
+        if dtype.kind not in PLAIN_KINDS or not dtype.itemsize:
+            raise ValueError(f"the array {name} has the dtype {dtype}, which cavity never writes")
+        left = archive.getinfo(name).file_size - member.tell()
+        if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != left:
+            raise ValueError(f"the array {name} of shape {shape} and dtype {dtype} has {left} bytes")
+        yield member, shape, "F" if by_columns else "C", dtype
+
+
 class Checkpoint:
     """Writes snapshots of a fit to a file, and finds where an earlier one ended.
 
-    ``every`` is the least number of seconds between two writes. ``identity`` names what the checkpoint belongs to:
-    data, parameters, version; another one is refused.
+    A note says what the checkpoint belongs to: ``identity`` names data, parameters and version, and another one is
+    refused. Beside it are the arrays of the driver's snapshot for every linear predictor. ``every`` is the least number
+    of seconds between two writes.
     """
 
     def __init__(self, path: str | os.PathLike[str], every: float, identity: Mapping[str, str]) -> None:
@@ -75,30 +171,21 @@ class Checkpoint:
         self._written = time.monotonic()
 
     def _write(self, predictor: int, snapshot: Mapping[str, Any]) -> None:
-        with (
-            replaced(self.path) as file,
-            zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive,
-        ):
-            archive.writestr(_NOTE, json.dumps(self._note, indent=1))
-            self._copy_earlier(archive, predictor)
-            for name, value in snapshot.items():
-                with archive.open(f"{predictor}/{name}.npy", "w", force_zip64=True) as member:
-                    _write_array(member, value)
-
-    def _copy_earlier(self, archive: zipfile.ZipFile, predictor: int) -> None:
-        """Copy the states of predictors that are done from the checkpoint before."""
         done = [f"{k}/{name}.npy" for k, names in self._known.items() if k < predictor for name in names]
-        if not done:
-            return
-        with zipfile.ZipFile(self.path) as before:
-            for name in done:
-                with before.open(name) as source, archive.open(name, "w", force_zip64=True) as member:
-                    while chunk := source.read(_CHUNK):
-                        member.write(chunk)
+        with replaced(self.path) as file, ZipFile(file, "w") as archive:
+            archive.writestr(_NOTE, json.dumps(self._note, indent=1))
+            if done:
+                with ZipFile(self.path) as before:
+                    for name in done:
+                        with before.open(name) as source, archive.open(name, "w", force_zip64=True) as member:
+                            while chunk := source.read(_CHUNK):
+                                member.write(chunk)
+            for name, value in snapshot.items():
+                write_array(archive, f"{predictor}/{name}.npy", value)
 
     def _members(self) -> dict[int, list[str]]:
         """Check that an existing file is whole and belongs to this fit, and list what it holds."""
-        with blaming(f"the checkpoint {self.path} is damaged", _ADVICE), zipfile.ZipFile(self.path) as archive:
+        with blaming(f"the checkpoint {self.path} is damaged", _ADVICE), opened(self.path) as archive:
             note = json.loads(archive.read(_NOTE))
             names = [name for name in archive.namelist() if name != _NOTE]
             broken = archive.testzip()
@@ -124,36 +211,18 @@ class _Member:
         self._path, self._name = path, name
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        with (
-            blaming(f"the checkpoint {self._path} is damaged", _ADVICE),
-            zipfile.ZipFile(self._path) as archive,
-            archive.open(self._name) as member,
-        ):
-            return np.asarray(np.lib.format.read_array(member, allow_pickle=False), dtype=dtype)
+        with blaming(f"the checkpoint {self._path} is damaged", _ADVICE), opened(self._path) as archive:
+            return np.asarray(read_array(archive, self._name), dtype=dtype)
 
     def chunks(self) -> Iterator[NDArray[Any]]:
         """All rows, some at a time."""
         with (
             blaming(f"the checkpoint {self._path} is damaged", _ADVICE),
-            zipfile.ZipFile(self._path) as archive,
-            archive.open(self._name) as member,
+            opened(self._path) as archive,
+            _array_member(archive, self._name) as (member, shape, _, dtype),
         ):
-            np.lib.format.read_magic(member)
-            shape, _, dtype = np.lib.format.read_array_header_1_0(member)
-            row = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+            row = dtype.itemsize * math.prod(shape[1:])
             length = max(1, _CHUNK // max(row, 1))
             for i in range(0, shape[0], length):
                 count = min(length, shape[0] - i)
-                data = member.read(count * row)
-                yield np.frombuffer(data, dtype=dtype).reshape(count, *shape[1:])
-
-
-def _write_array(member: Any, value: Any) -> None:
-    """Write an array, or a column of a file chunk by chunk, in NumPy's format."""
-    if not hasattr(value, "chunks"):
-        np.lib.format.write_array(member, np.asarray(value), version=(1, 0), allow_pickle=False)
-        return
-    header = {"descr": np.lib.format.dtype_to_descr(value.dtype), "fortran_order": False, "shape": value.shape}
-    np.lib.format.write_array_header_1_0(member, header)
-    for chunk in value.chunks():
-        member.write(np.ascontiguousarray(chunk).data.cast("B") if chunk.size else b"")
+                yield np.frombuffer(member.read(count * row), dtype=dtype).reshape(count, *shape[1:])

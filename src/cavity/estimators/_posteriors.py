@@ -20,7 +20,6 @@ from cavity.ep.result import Status
 from cavity.estimators._categories import columns_of
 from cavity.estimators._design import Totals, checked_offset, squared, with_intercept
 from cavity.estimators._joint import joint_draws, joint_predictors, marginals, mixing
-from cavity.estimators._packing import PACKED, check_state, pack, unpack
 from cavity.estimators._parameters import Parameters
 from cavity.estimators._plan import Plan
 from cavity.estimators._threads import threads_for
@@ -181,20 +180,12 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return numbers, arrays and names only: a file then needs no other types. What can be rebuilt is left out."""
+        """Leave out what can be rebuilt."""
         self._settled()
         state = super().__getstate__()
         if "_knowledge" in state:
             state = {**state, "_knowledge": self._present_knowledge()}
-        kept = {name: value for name, value in state.items() if name not in TRANSIENT}
-        return {name: pack(value) if name in PACKED else value for name, value in kept.items()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({name: unpack(value) if name in PACKED else value for name, value in state.items()})
-
-    def _check_state(self) -> None:
-        """Raise `ValueError` unless all parts of a model, from a file say, fit together."""
-        check_state(self)
+        return {name: value for name, value in state.items() if name not in TRANSIENT}
 
     @property
     def _is_joint(self) -> bool:

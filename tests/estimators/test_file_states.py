@@ -1,4 +1,4 @@
-"""A model whose parts do not fit together is refused by its own check, whatever part it is."""
+"""A model from a file whose parts do not fit together is refused, whatever part it is."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from scipy import sparse
 
 from cavity import FactorialGaussian
 from cavity.estimators._plan import Plan
+from cavity.estimators.files import check_state
 from cavity.losses import Squared
 
 # Built when a test asks for them: at import every test process would compile and fit before the first test.
@@ -42,11 +43,11 @@ def fitted():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_model_is_consistent_and_comes_back_from_its_plain_form(kind, fitted):
+def test_a_model_is_consistent_and_comes_back_from_a_pickle(kind, fitted):
     model = fitted[kind]
-    model._check_state()
+    check_state(model)
     again = pickle.loads(pickle.dumps(model))
-    again._check_state()
+    check_state(again)
     assert_same_model(again, model)
     assert (again.plan_, again.status_, again.trace_) == (model.plan_, model.status_, model.trace_)
 
@@ -126,7 +127,7 @@ def assert_refused(model, spoil):
         spoilt.__dict__.pop(name, None)
     spoil(spoilt)
     with pytest.raises(ValueError, match=r"not consistent|not proper|must"):
-        spoilt._check_state()
+        check_state(spoilt)
 
 
 @pytest.mark.parametrize("kind", KINDS)
