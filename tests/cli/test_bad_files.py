@@ -162,7 +162,6 @@ def test_a_bad_option_is_refused(folder, extra, told):
         (("--no-fit-intercept", "--intercept-prior-variance", "2"), "--fit-intercept"),
         (("--covariance", "full", "--random-state", "2"), "--covariance diagonal"),
         (("--max-iter", "1", "--tol", "0.1"), "--max-iter 2 or more"),
-        (("--hash-bits", "3"), "--hash"),
         (("--covariance", "diagonal"), "a --covariance other than diagonal"),
     ],
 )

@@ -266,22 +266,9 @@ def test_update_replaces_the_model_at_the_end_only(folder, tmp_path):
     assert cavity.load(model)._totals.rows > cavity.load(folder / "numbers.cavity")._totals.rows
 
 
-def test_libsvm_files_need_no_target_and_columns_of_words_are_hashed(tmp_path):
-    rng = np.random.default_rng(0)
-    lines = [f"{k % 2} 1:{k % 2 + rng.normal():.3f} 3:{rng.normal():.3f}" for k in range(60)]
-    (tmp_path / "a.svm").write_text("\n".join(lines) + "\n")
-    run("fit", tmp_path / "a.svm", "--model", tmp_path / "m")
-    assert _measures(run("score", tmp_path / "m", tmp_path / "a.svm"))["rows"] == "60"
-    words = pd.DataFrame({"text": ["good day", "bad day"] * 30, "y": ["yes", "no"] * 30})
-    words.to_csv(tmp_path / "a.csv", index=False)
-    given = ("--target", "y", "--hash", "text", "--hash-bits", "4")
-    run("fit", tmp_path / "a.csv", "--model", tmp_path / "m", *given)
-    assert _measures(run("score", tmp_path / "m", tmp_path / "a.csv"))["accuracy"] == "1.0000"
-    run("update", tmp_path / "m", tmp_path / "a.csv")
-    assert "text#" in run("inspect", tmp_path / "m").stdout
-    assert "--target is needed, the column to be predicted" in refused(
-        "fit", tmp_path / "a.csv", "--model", tmp_path / "n"
-    )
+def test_a_fit_needs_a_target(folder, tmp_path):
+    line = refused("fit", folder / "test.parquet", "--model", tmp_path / "m")
+    assert "--target is needed, the column to be predicted" in line
 
 
 @pytest.mark.parametrize("command", ["fit", "predict", "score", "inspect", "update"])

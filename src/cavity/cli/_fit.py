@@ -16,11 +16,11 @@ from cavity.cli._options import ESTIMATORS, estimator_choices, parameters_for, p
 from cavity.cli._terminal import TROUBLE, FitProgress, say, tell
 from cavity.estimators import save
 from cavity.tables import Table, Texts, open_reader
-from cavity.tables._batches import listed
+from cavity.tables.readers import listed
 
 Files = Annotated[
     list[Path],
-    typer.Argument(help="Files of one table: Parquet, CSV, libsvm, NumPy.", metavar="FILE...", show_default=False),
+    typer.Argument(help="Files of one table: Parquet, CSV, NumPy.", metavar="FILE...", show_default=False),
 ]
 
 # Different whole numbers up to which a target is taken for labels.
@@ -31,9 +31,7 @@ CHOICES = [*table_choices(), *estimator_choices()]
 def fit(
     files: Files,
     model: Annotated[Path, typer.Option(help="File to write the model to.")],
-    target: Annotated[
-        str | None, typer.Option(help="Column to be predicted; not needed for libsvm files.", metavar="COLUMN")
-    ] = None,
+    target: Annotated[str | None, typer.Option(help="Column to be predicted.", metavar="COLUMN")] = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(help="File that keeps the state of the fit; the same command continues from it."),
@@ -60,7 +58,9 @@ def fit(
         raise ValueError("--checkpoint has no effect here, it needs a --covariance other than diagonal; leave it out")
     names = [choice.name for choice in table_choices()]
     given = {name: value for name, value in choices.items() if value is not None and value != []}
-    target = target or _only_target(files)
+    if target is None:
+        columns = listed(open_reader(files[0]).kinds)
+        raise ValueError(f"--target is needed, the column to be predicted: {files[0]} has {columns}")
     table = Table(files, target=target, **table_values({name: given.pop(name) for name in names if name in given}))
     kind = _task(task, table, files, given)
     visible, seed = given.pop("verbose", True), given.get("random_state")
@@ -104,14 +104,6 @@ def _is_same(one: Path, other: Path) -> bool:
     if one.exists() and other.exists():
         return one.samefile(other)
     return os.path.realpath(one) == os.path.realpath(other)
-
-
-def _only_target(files: list[Path]) -> str:
-    """Name the target of libsvm files, whose features are no columns."""
-    columns = list(open_reader(files[0]).kinds)
-    if columns != ["target"]:
-        raise ValueError(f"--target is needed, the column to be predicted: {files[0]} has {listed(columns)}")
-    return columns[0]
 
 
 def _task(task: str, table: Table, files: list[Path], given: dict[str, Any]) -> str:

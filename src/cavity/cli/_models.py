@@ -15,9 +15,9 @@ from cavity.estimators import load
 from cavity.estimators._categories import level_text
 from cavity.estimators._preprocessing import Preprocessing
 from cavity.tables import Block, Table, Texts, open_reader
-from cavity.tables._batches import where
-from cavity.tables._cells import not_numbers
-from cavity.tables._first_pass import MISSING
+from cavity.tables.first_pass import MISSING
+from cavity.tables.readers import where
+from cavity.tables.schema import not_numbers
 
 
 def load_model(path: Path) -> Any:

@@ -16,10 +16,10 @@ from cavity.tables import Table
 ESTIMATORS: dict[str, type] = {"classify": EPClassifier, "regress": EPRegressor}
 _KINDS = {"classify": "Classifiers", "regress": "Regressors"}
 # What help writes for the value of an option, where the type does not say it.
-_VALUES = dict.fromkeys(("weight", "offset", "categories", "drop", "hash_columns"), "COLUMN")
-_VALUES |= {"memory": "SIZE", "scratch": "FOLDER", "hash_bits": "NUMBER"}
+_VALUES = dict.fromkeys(("weight", "offset", "categories", "drop"), "COLUMN")
+_VALUES |= {"memory": "SIZE", "scratch": "FOLDER"}
 # Parameters of a table that may be given several times, and what one is called.
-_REPEATED = {"categories": "--category", "drop": "--drop", "hash_columns": "--hash"}
+_REPEATED = {"categories": "--category", "drop": "--drop"}
 _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -119,9 +119,7 @@ _NEEDED: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
 
 
 def table_values(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values for the constructor of a table; `ValueError` for an option that has no effect."""
-    if "hash_bits" in given and not given.get("hash_columns"):
-        raise ValueError("--hash-bits has no effect here, it needs --hash; leave it out")
+    """Values for the constructor of a table."""
     defaults = {name: p.default for name, p in inspect.signature(Table).parameters.items()}
     whole = {name: size_of(name, value) for name, value in given.items() if _is_whole(defaults[name])}
     return {**given, **whole}

@@ -110,7 +110,7 @@ def check_state(model: Any) -> None:
     _check_categories(vars(model).get("categories_", {}))
     if "preprocessing_" in vars(model):
         done = Preprocessing.of(model.preprocessing_)
-        made = done.width + done.wide + len(vars(model).get("categories_", {}))
+        made = done.width + len(vars(model).get("categories_", {}))
         _need(made == features, f"its preprocessing makes {made} columns, and it has {features}")
     _check_loss(model._loss)
     columns, count = model._width + int(intercept), len(model._knowledge)
