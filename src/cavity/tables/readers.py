@@ -12,10 +12,10 @@ import struct
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,27 +75,27 @@ class Batch(NamedTuple):
         return column.codes.size if isinstance(column, Texts) else column.size
 
 
-class Reader(Protocol):
+@dataclass(frozen=True, slots=True)
+class Reader:
     """A file that is read in batches, as often as one likes, in the same batches every time.
 
-    ``kinds`` has every column in the order of the file: ``"number"`` or ``"text"``; anything else is the name of a
-    type that cannot be read, and `batches` raises for such a column.
+    Parameters
+    ----------
+    path
+        The file.
+    kinds
+        Every column in the order of the file: ``"number"`` or ``"text"``; anything else is the name of a type that
+        cannot be read, and `batches` raises for such a column.
     """
 
-    @property
-    def path(self) -> Path:
-        """The file."""
-        ...
+    path: Path
+    kinds: dict[str, str]
+    _read: Callable[[dict[str, str]], Iterator[Batch]] = field(repr=False)
 
     @property
     def size(self) -> int:
         """Bytes on disk."""
-        ...
-
-    @property
-    def kinds(self) -> dict[str, str]:
-        """Kind of every column, by name."""
-        ...
+        return self.path.stat().st_size
 
     def batches(self, columns: Collection[str] | None = None) -> Iterator[Batch]:
         """Read from the first row on. Memory is bounded by the batch.
@@ -105,7 +105,15 @@ class Reader(Protocol):
         columns
             Names of the columns that are read; all by default.
         """
-        ...
+        wanted = set(self.kinds if columns is None else columns)
+        if not wanted:
+            raise ValueError(f"{self.path}: name at least one column to read, of {listed(self.kinds)}")
+        check_names(self.path, self.kinds, wanted)
+        kinds = {name: kind for name, kind in self.kinds.items() if name in wanted}
+        for name, kind in kinds.items():
+            if kind not in ("number", "text"):
+                raise unreadable(self.path, name, kind)
+        return self._read(kinds)
 
 
 class ReadOptions(NamedTuple):
@@ -174,36 +182,22 @@ def open_reader(
     return openers[suffix](place, ReadOptions(frozenset(text), delimiter, batch_bytes, frozenset(exact)))
 
 
-@dataclass(frozen=True, slots=True)
-class ParquetReader:
-    """A Parquet file."""
-
-    path: Path
-    size: int
-    kinds: dict[str, str]
-    options: ReadOptions
-
-    def batches(self, columns: Collection[str] | None = None) -> Iterator[Batch]:
-        """Read the named columns, or all, from the first row on."""
-        return self._batches(chosen(self.path, self.kinds, columns))
-
-    def _batches(self, names: list[str]) -> Iterator[Batch]:
-        kinds = {name: self.kinds[name] for name in names}
-        first = 1
-        with named(self.path), _parquet(self.path, [name for name in names if kinds[name] == "text"]) as file:
-            rows = max(1, int(self.options.batch_bytes / _row_bytes(file, names)))
-            for batch in file.iter_batches(rows, columns=names):
-                yield Batch(self.path, first, columns_of(self.path, first, batch, kinds, self.options))
-                first += batch.num_rows
-
-
-def _open_parquet(path: Path, options: ReadOptions) -> ParquetReader:
+def _open_parquet(path: Path, options: ReadOptions) -> Reader:
     with named(path), _parquet(path) as file:
         schema, rows = file.schema_arrow, file.metadata.num_rows
     check_names(path, schema.names, options.text)
     if not rows:
         raise no_rows(path)
-    return ParquetReader(path, path.stat().st_size, kinds_of(schema, options), options)
+
+    def read(kinds: dict[str, str]) -> Iterator[Batch]:
+        first = 1
+        with named(path), _parquet(path, [name for name, kind in kinds.items() if kind == "text"]) as file:
+            rows = max(1, int(options.batch_bytes / _row_bytes(file, set(kinds))))
+            for batch in file.iter_batches(rows, columns=list(kinds)):
+                yield Batch(path, first, _columns(path, first, batch, kinds, options))
+                first += batch.num_rows
+
+    return Reader(path, _kinds(schema, options), read)
 
 
 def _parquet(path: Path, encoded: list[str] | None = None) -> Any:
@@ -216,55 +210,17 @@ def _parquet(path: Path, encoded: list[str] | None = None) -> Any:
     )
 
 
-def _row_bytes(file: Any, names: list[str]) -> float:
+def _row_bytes(file: Any, names: set[str]) -> float:
     """Bytes of a row in memory, or in the file where that is more."""
-    wanted, stored = set(names), 0.0
+    stored = 0.0
     for i in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(i)
         parts = (group.column(j) for j in range(group.num_columns))
-        stored += sum(part.total_uncompressed_size for part in parts if part.path_in_schema in wanted)
+        stored += sum(part.total_uncompressed_size for part in parts if part.path_in_schema in names)
     return max(8.0 * len(names), stored / int(file.metadata.num_rows))
 
 
-@dataclass(frozen=True, slots=True)
-class CsvReader:
-    """A file of delimited text."""
-
-    path: Path
-    size: int
-    kinds: dict[str, str]
-    options: ReadOptions
-    delimiter: str
-    types: dict[str, Any]  # Arrow's
-    block_bytes: int
-
-    def batches(self, columns: Collection[str] | None = None) -> Iterator[Batch]:
-        """Read the named columns, or all, from the first row on."""
-        return self._batches(chosen(self.path, self.kinds, columns))
-
-    def _batches(self, names: list[str]) -> Iterator[Batch]:
-        kinds = {name: self.kinds[name] for name in names}
-        types = {name: self.types[name] for name in names}
-        first, last = 1, {}
-        try:
-            with _stream(self.path) as stream:
-                for batch in _parsed(stream, self.delimiter, self.block_bytes, types):
-                    if batch.num_rows:
-                        found = columns_of(self.path, first, batch, kinds, self.options)
-                        yield Batch(self.path, first, {name: _without_empty(one) for name, one in found.items()})
-                        first += batch.num_rows
-                        last = {name: batch.column(name)[-1].as_py() for name in names if kinds[name] == "text"}
-        except (arrow().ArrowException, OSError) as error:
-            # One thread counts rows, several do not: read up to the place again.
-            with _explained(self.path, list(self.kinds)), _stream(self.path) as stream:
-                for _ in _parsed(stream, self.delimiter, self.block_bytes, types, threads=False):
-                    pass
-            with named(self.path):
-                raise error
-        _check_closed(self.path, first - 1, last)
-
-
-def _open_csv(path: Path, options: ReadOptions) -> CsvReader:
+def _open_csv(path: Path, options: ReadOptions) -> Reader:
     """Read the header, and infer the kinds of columns from the first rows."""
     with named(path):
         header = _csv_header(path)
@@ -275,9 +231,41 @@ def _open_csv(path: Path, options: ReadOptions) -> CsvReader:
     block = min(max(options.batch_bytes // 8, 16 * len(header)), _LARGEST_BLOCK)
     schema = _inferred(path, delimiter, min(4 * block, _LARGEST_BLOCK))
     check_names(path, schema.names, options.text)
-    kinds = kinds_of(schema, options)
-    types = {each.name: _read_as(each, kinds, options) for each in schema}
-    return CsvReader(path, path.stat().st_size, kinds, options, delimiter, types, block)
+    all_kinds = _kinds(schema, options)
+
+    def read_as(name: str, inferred: Any) -> Any:
+        """Type that a column is read as: later rows may have fractions where the first have none."""
+        pa, types = arrow(), arrow("types")
+        if all_kinds[name] == "text":
+            return pa.dictionary(pa.int32(), pa.string())
+        kept = types.is_boolean(inferred) or (name in options.exact and types.is_integer(inferred))
+        return inferred if kept else pa.float64()
+
+    def read(kinds: dict[str, str]) -> Iterator[Batch]:
+        types = {name: read_as(name, schema.field(name).type) for name in kinds}
+        first, last = 1, {}
+        try:
+            with _stream(path) as stream:
+                for batch in _parsed(stream, delimiter, block, types):
+                    if batch.num_rows:
+                        found = _columns(path, first, batch, kinds, options)
+                        yield Batch(path, first, {name: _without_empty(one) for name, one in found.items()})
+                        first += batch.num_rows
+                        last = {name: batch.column(name)[-1].as_py() for name in kinds if kinds[name] == "text"}
+        except (arrow().ArrowException, OSError) as error:
+            # One thread counts rows, several do not: read up to the place again.
+            with _explained(path, list(all_kinds)), _stream(path) as stream:
+                for _ in _parsed(stream, delimiter, block, types, threads=False):
+                    pass
+            with named(path):
+                raise error
+        for name, text in last.items():  # Arrow takes the end of the file for the end of an open quote
+            if text and "\n" in text and _ends_with(path, text.encode()):
+                raise ValueError(
+                    f"{path}, row {first - 1}, column {name!r}: the quote before {quoted(text)} is not closed"
+                )
+
+    return Reader(path, all_kinds, read)
 
 
 def _inferred(path: Path, delimiter: str, block: int) -> Any:
@@ -293,23 +281,6 @@ def _inferred(path: Path, delimiter: str, block: int) -> Any:
         with _explained(path, names), _stream(path) as stream:
             any(_parsed(stream, delimiter, block, spoilt, threads=False))
     return parsed.schema
-
-
-def _check_closed(path: Path, row: int, texts: dict[str, str | None]) -> None:
-    """Refuse a last row that has swallowed others by a quote that is not closed: Arrow takes the file's end for one."""
-    for name, text in texts.items():
-        if text and "\n" in text and _ends_with(path, text.encode()):
-            raise ValueError(f"{path}, row {row}, column {name!r}: the quote before {quoted(text)} is not closed")
-
-
-def _read_as(field: Any, kinds: dict[str, str], options: ReadOptions) -> Any:
-    """Choose the type that a column is read as: later rows may have fractions where the first have none."""
-    pa = arrow()
-    if kinds[field.name] == "text":
-        return pa.dictionary(pa.int32(), pa.string())
-    types = arrow("types")
-    kept = types.is_boolean(field.type) or (field.name in options.exact and types.is_integer(field.type))
-    return field.type if kept else pa.float64()
 
 
 def _without_empty(column: Column) -> Column:
@@ -426,48 +397,6 @@ class StoredArray(NamedTuple):
         return dict(zip(self.names, rows.reshape(len(rows), -1).T, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class NumpyReader:
-    """One or two arrays, side by side, of a NumPy file."""
-
-    path: Path
-    size: int
-    kinds: dict[str, str]
-    options: ReadOptions
-    arrays: tuple[StoredArray, ...]
-
-    def batches(self, columns: Collection[str] | None = None) -> Iterator[Batch]:
-        """Read the named columns, or all, from the first row on."""
-        return self._batches(chosen(self.path, self.kinds, columns))
-
-    def _batches(self, names: list[str]) -> Iterator[Batch]:
-        rows = self.arrays[0].shape[0]
-        stored = sum(array.row_bytes for array in self.arrays)
-        step = max(1, self.options.batch_bytes // max(8 * len(names), stored))
-        for first in range(0, rows, step):
-            found: dict[str, NDArray[Any]] = {}
-            for array in self.arrays:
-                found |= array.rows(self.path, slice(first, first + step))
-            yield Batch(self.path, first + 1, {name: self._column(name, found[name], first) for name in names})
-
-    def _column(self, name: str, entries: NDArray[Any], first: int) -> Column:
-        if self.kinds[name] == "number":
-            whole = name in self.options.exact and entries.dtype.kind in "iu"
-            return np.array(entries) if whole else entries.astype(np.float64)
-        values, codes = np.unique(entries, return_inverse=True)
-        if values.dtype.kind == "S":
-            try:
-                words = [value.decode() for value in values.tolist()]
-            except UnicodeDecodeError as error:
-                row = 1 + first + [_is_text(entry) for entry in entries.tolist()].index(False)
-                raise ValueError(f"{self.path}, row {row}, column {name!r}: text must be valid UTF-8") from error
-        else:
-            words = ["" if value != value else str(value) for value in values.tolist()]
-        present = np.array([bool(word) for word in words])  # what is empty, or no number, is missing
-        codes = np.where(present, np.cumsum(present) - 1, -1)[codes]
-        return Texts(codes.astype(np.int32), [word for word in words if word])
-
-
 def _is_text(entry: bytes) -> bool:
     try:
         entry.decode()
@@ -476,12 +405,12 @@ def _is_text(entry: bytes) -> bool:
     return True
 
 
-def _open_npy(path: Path, options: ReadOptions) -> NumpyReader:
+def _open_npy(path: Path, options: ReadOptions) -> Reader:
     with open(path, "rb") as file:
         return _numpy_reader(path, options, (_stored(path, file, path.stat().st_size),))
 
 
-def _open_npz(path: Path, options: ReadOptions) -> NumpyReader:
+def _open_npz(path: Path, options: ReadOptions) -> Reader:
     """Find the arrays X and y in an archive."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -534,7 +463,8 @@ def _stored(path: Path, file: IO[bytes], end: int, name: str = "") -> StoredArra
     return stored
 
 
-def _numpy_reader(path: Path, options: ReadOptions, arrays: tuple[StoredArray, ...]) -> NumpyReader:
+def _numpy_reader(path: Path, options: ReadOptions, arrays: tuple[StoredArray, ...]) -> Reader:
+    """Reader of one or two arrays, side by side."""
     counts = {array.shape[0] for array in arrays}
     if len(counts) > 1:
         raise ValueError(f"{path}: X and y must have the same number of rows, got {listed(map(str, counts))}")
@@ -548,7 +478,33 @@ def _numpy_reader(path: Path, options: ReadOptions, arrays: tuple[StoredArray, .
             return "text" if name in options.text else "number"
         return "text" if form.kind in "US" else str(form)
 
-    return NumpyReader(path, path.stat().st_size, {n: kind(n, form) for n, form in forms.items()}, options, arrays)
+    def read(kinds: dict[str, str]) -> Iterator[Batch]:
+        stored = sum(array.row_bytes for array in arrays)
+        step = max(1, options.batch_bytes // max(8 * len(kinds), stored))
+        for first in range(0, min(counts), step):
+            found: dict[str, NDArray[Any]] = {}
+            for array in arrays:
+                found |= array.rows(path, slice(first, first + step))
+            yield Batch(path, first + 1, {name: column(name, kinds[name], found[name], first) for name in kinds})
+
+    def column(name: str, kind: str, entries: NDArray[Any], first: int) -> Column:
+        if kind == "number":
+            whole = name in options.exact and entries.dtype.kind in "iu"
+            return np.array(entries) if whole else entries.astype(np.float64)
+        values, codes = np.unique(entries, return_inverse=True)
+        if values.dtype.kind == "S":
+            try:
+                words = [value.decode() for value in values.tolist()]
+            except UnicodeDecodeError as error:
+                row = 1 + first + [_is_text(entry) for entry in entries.tolist()].index(False)
+                raise ValueError(f"{path}, row {row}, column {name!r}: text must be valid UTF-8") from error
+        else:
+            words = ["" if value != value else str(value) for value in values.tolist()]
+        present = np.array([bool(word) for word in words])  # what is empty, or no number, is missing
+        codes = np.where(present, np.cumsum(present) - 1, -1)[codes]
+        return Texts(codes.astype(np.int32), [word for word in words if word])
+
+    return Reader(path, {name: kind(name, form) for name, form in forms.items()}, read)
 
 
 # Arrow's arrays as NumPy's.
@@ -575,7 +531,7 @@ def named(path: Path) -> Iterator[None]:
         raise damaged(path, error) from error
 
 
-def kinds_of(schema: Any, options: ReadOptions) -> dict[str, str]:
+def _kinds(schema: Any, options: ReadOptions) -> dict[str, str]:
     """Kind of every column of an Arrow schema; the name of the type if it is neither a number nor text."""
     types = arrow("types")
     numbers = (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal, types.is_null)
@@ -600,7 +556,7 @@ def _has_text(form: Any) -> bool:
     return True
 
 
-def columns_of(path: Path, first: int, batch: Any, kinds: dict[str, str], options: ReadOptions) -> dict[str, Column]:
+def _columns(path: Path, first: int, batch: Any, kinds: dict[str, str], options: ReadOptions) -> dict[str, Column]:
     """Convert the columns of a batch that are in ``kinds``, in this order. ``first`` is the number of its first row."""
     columns: dict[str, Column] = {}
     for name, kind in kinds.items():
@@ -663,18 +619,6 @@ def _row_of_bad_text(array: Any) -> int:
 
 
 # Checks of names, and messages.
-
-
-def chosen(path: Path, kinds: dict[str, str], columns: Collection[str] | None) -> list[str]:
-    """Check a choice of columns, and put it in the order of the file."""
-    wanted = set(kinds if columns is None else columns)
-    if not wanted:
-        raise ValueError(f"{path}: name at least one column to read, of {listed(kinds)}")
-    check_names(path, kinds, wanted)
-    for name in kinds:
-        if name in wanted and kinds[name] not in ("number", "text"):
-            raise unreadable(path, name, kinds[name])
-    return [name for name in kinds if name in wanted]
 
 
 def check_names(path: Path, names: Iterable[str], wanted: Iterable[str]) -> None:
