@@ -212,28 +212,30 @@ class Buckets:
         """
         while self._buckets:
             file = self._buckets.pop(0)
-            length, found = max(1, _PIECE // file[:1].nbytes) if len(file) else 1, np.empty((0, *file.shape[1:]))
+            length = max(1, _PIECE // (8 * file.shape[1]))
+            found, keys = np.empty((0, file.shape[1])), np.empty(0, dtype=np.uint64)
             for i in range(0, len(file), length):
-                piece = file[i : i + length]
-                found = _distinct(np.concatenate([found, piece]) if len(found) else piece)
+                found, keys = _distinct(np.concatenate([found, file[i : i + length]]))
             file.close()
-            keys, weights = row_keys(found[:, :-1]), np.ascontiguousarray(found[:, -1]).view(np.uint64)
+            weights = np.ascontiguousarray(found[:, -1]).view(np.uint64)
             self.digest = (self.digest + int(np.sum(keys * (weights | np.uint64(1)), dtype=np.uint64))) % 2**64
             length = max(1, _CHUNK // (8 * found.shape[1]))
             for i in range(0, len(found), length):
                 yield found[i : i + length]
 
 
-def _distinct(records: FloatArray) -> FloatArray:
-    """Sort records by hash, and merge equal ones."""
-    ordered = records[np.argsort(row_keys(records[:, :-1]), kind="stable")]
+def _distinct(records: FloatArray) -> tuple[FloatArray, NDArray[np.uint64]]:
+    """Sort records by hash, and merge equal ones; their hashes come with them."""
+    keys = row_keys(records[:, :-1])
+    order = np.argsort(keys, kind="stable")
+    ordered, keys = records[order], keys[order]
     bits = ordered.view(np.uint64)[:, :-1]
     starts = np.flatnonzero(np.append(True, np.any(bits[1:] != bits[:-1], axis=1)))
     if len(starts) == len(ordered):
-        return ordered
+        return ordered, keys
     found = ordered[starts]
     found[:, -1] = np.add.reduceat(ordered[:, -1], starts)
-    return found
+    return found, keys[starts]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
