@@ -11,15 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
-from sklearn.datasets import load_svmlight_file
 
 from benchmarks.bars import markdown
-from benchmarks.table_files import write_csv, write_libsvm, write_parquet
-from cavity.tables import RawTexts, hashed, open_reader
+from benchmarks.table_files import write_csv, write_parquet
+from cavity.tables import open_reader
 from reference.timing import best_times
 
 REPEATS = 3
@@ -34,7 +32,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = given.folder or Path(folder)
         place.mkdir(parents=True, exist_ok=True)
-        print(markdown(HEADER, [line for row in (_csv, _parquet, _libsvm, _words) for line in row(place, given.size)]))
+        print(markdown(HEADER, [line for row in (_csv, _parquet) for line in row(place, given.size)]))
 
 
 def _csv(folder: Path, size: float) -> list[tuple[str, ...]]:
@@ -49,26 +47,10 @@ def _parquet(folder: Path, size: float) -> list[tuple[str, ...]]:
     return _compared(path, "ParquetFile.iter_batches", lambda: _drain(pq.ParquetFile(path).iter_batches()))
 
 
-def _libsvm(folder: Path, size: float) -> list[tuple[str, ...]]:
-    path = folder / "table.svm"
-    write_libsvm(path, int(size * 1e6))
-    return _compared(path, "load_svmlight_file", lambda: load_svmlight_file(str(path)))
-
-
-def _words(folder: Path, size: float) -> list[tuple[str, ...]]:
-    """Hash random words, in memory."""
-    words = np.random.default_rng(0).choice(np.frombuffer(b"etaoin shrdlu", dtype=np.uint8), int(size * 1e5))
-    texts = RawTexts(np.append(np.arange(0, words.size, 400), words.size), words)
-    return _lines("words in memory", words.size, {"hashed": lambda: hashed(texts, "words")})
-
-
 def _compared(path: Path, other: str, work: Callable[[], Any]) -> list[tuple[str, ...]]:
     works = {"open_reader": lambda: _drain(open_reader(path).batches()), other: work}
-    return _lines(path.name, path.stat().st_size, works)
-
-
-def _lines(name: str, size: int, works: dict[str, Callable[[], Any]]) -> list[tuple[str, ...]]:
-    return [(name, reader, f"{size / seconds / 1e6:.0f}") for reader, seconds in best_times(works, REPEATS).items()]
+    size = path.stat().st_size
+    return [(path.name, by, f"{size / seconds / 1e6:.0f}") for by, seconds in best_times(works, REPEATS).items()]
 
 
 def _drain(batches: Any) -> None:

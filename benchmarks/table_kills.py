@@ -39,13 +39,13 @@ class Fit:
 
     def __init__(self, folder: Path, store: str) -> None:
         self.folder, self.model = folder, folder / "model.cavity"
-        options = ("--target", "y", "--tol", "0", "--max-iter", str(LOOPS), "--every", "0", *STORES[store])
+        options = ("--target", "y", "--tol", "0", "--max-iter", str(LOOPS), *STORES[store])
         self._command = [sys.executable, "-m", "cavity.cli", "fit", "rows.csv", *options, "--model", self.model.name]
         self._environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
 
     def start(self, checkpoint: Path | None) -> subprocess.Popen[str]:
         """Start it."""
-        extra = [] if checkpoint is None else ["--checkpoint", str(checkpoint)]
+        extra = [] if checkpoint is None else ["--checkpoint", str(checkpoint), "--every", "0"]
         return subprocess.Popen(
             [*self._command, *extra],
             cwd=self.folder,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pandas as pd
 
-from cavity.tables import RawTexts, Texts
+from cavity.tables import Texts
 
 
 def small_table(rows=200, seed=0):
@@ -44,8 +42,6 @@ def _values(column, rows):
         assert len(set(column.levels)) == len(column.levels)
         assert set(column.codes) - {-1} == set(range(len(column.levels)))
         values = np.array([*column.levels, None], dtype=object)[column.codes]
-    elif isinstance(column, RawTexts):
-        values = np.array([bytes(column.data[i:j]).decode() for i, j in pairwise(column.offsets)], dtype=object)
     else:
         assert column.dtype == np.float64
         values = column

@@ -1,4 +1,3 @@
-import numpy as np
 import pandas as pd
 import pytest
 from table_cases import gathered
@@ -25,16 +24,3 @@ def test_csv_and_parquet_hold_the_same_rows(tmp_path):
     pd.testing.assert_frame_equal(tables[0][:common], tables[1][:common], check_exact=True)
     assert table_files.write_csv(tmp_path / "again.csv", 150_000) == rows[0]
     assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "t.csv").read_bytes()
-
-
-@pytest.mark.usefixtures("_small_chunks")
-def test_libsvm_rows_are_sparse_and_their_features_as_frequent_as_words(tmp_path):
-    rows = table_files.write_libsvm(tmp_path / "t.svm", 400_000)
-    batches = list(open_reader(tmp_path / "t.svm").batches())
-    assert sum(batch.n_rows for batch in batches) == rows
-    labels = np.concatenate([batch.columns["target"] for batch in batches])
-    assert set(labels) == {-1.0, 1.0}
-    indices = np.concatenate([batch.rows.indices for batch in batches])
-    shares = [np.mean(indices < 2**k) for k in (6, 12, 18)]
-    assert shares[0] < 0.5 * shares[2]
-    assert shares[1] == pytest.approx(0.6, abs=0.1)

@@ -12,7 +12,7 @@ same, and where many rows say the same the fit is nearer to the truth than that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,6 +28,8 @@ FloatArray = NDArray[np.float64]
 # Fields of `RowSites` with one number per row, or with a matrix where the row has several predictors.
 _ARRAYS = ("precision", "shift", "step", "turn_precision", "turn_shift", "mean", "variance", "offset")
 _MATRICES = ("precision", "turn_precision", "variance")
+# Rows whose sites are changed at once.
+_PIECE = 1 << 19
 
 
 @dataclass(slots=True, eq=False)
@@ -63,16 +65,21 @@ class RowSites:
     ceiling: float = 1.0
 
     @classmethod
-    def start(cls, rows: int, predictors: int | None = None) -> RowSites:
-        """Uniform sites, not damped yet."""
+    def start(
+        cls, rows: int, predictors: int | None = None, zeros: Callable[[tuple[int, ...]], Any] = np.zeros
+    ) -> RowSites:
+        """Uniform sites, not damped yet; ``zeros`` makes an array of a shape, in memory or in a file."""
         vector = () if predictors is None else (predictors,)
-        shapes = {name: vector * 2 if name in _MATRICES else vector for name in _ARRAYS}
-        arrays: Any = {name: np.zeros((rows, *shape)) for name, shape in shapes.items()}
-        return cls(**{**arrays, "step": np.ones(rows)})
+        shapes = {name: vector * 2 if name in _MATRICES else vector for name in _ARRAYS if name != "step"}
+        arrays = {name: zeros((rows, *shape)) for name, shape in shapes.items()}
+        step = zeros((rows,))
+        step[:] = 1.0
+        return cls(**arrays, step=step)
 
     def arrays(self) -> dict[str, FloatArray]:
-        """Copy all arrays, by name."""
-        return {f"site_{name}": getattr(self, name).copy() for name in _ARRAYS}
+        """Copy all arrays, by name; those in files come as they are, to be read before the next loop."""
+        arrays = {f"site_{name}": getattr(self, name) for name in _ARRAYS}
+        return {name: one.copy() if isinstance(one, np.ndarray) else one for name, one in arrays.items()}
 
     def set_arrays(self, arrays: Mapping[str, FloatArray]) -> None:
         """Write such arrays."""
@@ -82,7 +89,8 @@ class RowSites:
     @property
     def average_step(self) -> float:
         """Average step of the rows."""
-        return float(np.mean(self.step)) if self.step.size else 1.0
+        rows = len(self.step)
+        return sum(float(np.sum(self.step[part])) for part in self._pieces()) / rows if rows else 1.0
 
     def put(self, part: slice, sites: RowSites) -> None:
         """Nothing to do: `part` gave views."""
@@ -105,9 +113,15 @@ class RowSites:
 
     def scale_by(self, precisions: float, shifts: float) -> None:
         """Multiply precisions and shifts by factors, and forget in which direction they went."""
-        self.precision[:] *= precisions
-        self.shift[:] *= shifts
-        self.turn_precision[:] = self.turn_shift[:] = 0.0
+        for part in self._pieces():
+            sites = self.part(part)
+            sites.precision[:] *= precisions
+            sites.shift[:] *= shifts
+            sites.turn_precision[:] = sites.turn_shift[:] = 0.0
+
+    def _pieces(self) -> Iterator[slice]:
+        """All rows, some at a time: the arrays may be in files."""
+        return (slice(i, i + _PIECE) for i in range(0, len(self.step), _PIECE))
 
 
 class Revision(NamedTuple):

@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cavity._checks import as_float
-
 FloatArray = NDArray[np.float64]
 
 
@@ -31,26 +29,15 @@ class Preprocessing(NamedTuple):
     numbers: tuple[str, ...]  # columns of numbers
     means: FloatArray  # what stands in for missing ones
     filled: tuple[str, ...] = ()  # those where the mean stands in for missing ones, which a column of 0 and 1 marks
-    hashed: tuple[str, ...] = ()  # columns of text whose words are counted in 2**hash_bits columns each
-    hash_bits: int = 0
-    unnamed: int = 0  # number of features of libsvm files, which have no names
     # Columns that a fit took for these, None where there was none: files need not be told again.
     target: str | None = None
     weight: str | None = None
     offset: str | None = None
 
     @property
-    def features(self) -> list[str] | None:
-        """Names of the columns that it makes; None where they have none."""
-        if self.unnamed:
-            return None
-        words = [f"{name}#{k}" for name in self.hashed for k in range(2**self.hash_bits)]
-        return [*self.numbers, *(f"{name} (missing)" for name in self.filled), *words]
-
-    @property
-    def wide(self) -> int:
-        """Number of sparse columns: hashed words, or features of libsvm files."""
-        return self.unnamed or len(self.hashed) * 2**self.hash_bits
+    def features(self) -> list[str]:
+        """Names of the columns that it makes."""
+        return [*self.numbers, *(f"{name} (missing)" for name in self.filled)]
 
     @property
     def width(self) -> int:
@@ -74,25 +61,20 @@ class Preprocessing(NamedTuple):
     def of(cls, plain: Mapping[str, Any]) -> Preprocessing:
         """Undo `plain`; `ValueError` unless all parts fit together."""
         try:
-            numbers, filled, hashed = (tuple(plain[name]) for name in ("numbers", "filled", "hashed"))
+            numbers, filled = tuple(plain["numbers"]), tuple(plain["filled"])
             means = np.asarray(plain["means"], dtype=np.float64)
-            bits, unnamed = plain["hash_bits"], plain["unnamed"]
         except (KeyError, TypeError) as error:
             raise ValueError(f"the model is not consistent: its preprocessing lacks {error}") from error
         fits = means.shape == (len(numbers),) and set(filled) <= set(numbers) and bool(np.all(np.isfinite(means)))
-        fits &= all(isinstance(name, str) for name in (*numbers, *hashed)) and 0 <= as_float(bits) <= 30
-        fits &= 0 <= as_float(unnamed) < 2**31
+        fits &= all(isinstance(name, str) for name in numbers)
         roles = [plain.get(name) for name in ("target", "weight", "offset")]
         fits &= all(name is None or isinstance(name, str) for name in roles)
         if not fits:
             raise ValueError("the model is not consistent: its preprocessing does not fit together")
-        return cls(numbers, means, filled, hashed, int(bits), int(unnamed), *roles)
+        return cls(numbers, means, filled, *roles)
 
     def frame(self, X: Any, categories: Sequence[str]) -> Any:
         """Apply it to a DataFrame, which keeps columns of numbers and of categories."""
-        features = self.features
-        if self.hashed or features is None:
-            raise ValueError("this model has hashed words or libsvm features: predict from a cavity.tables.Table")
         if not hasattr(X, "columns"):
             raise ValueError(f"X must be a table or a DataFrame with the columns {[*self.numbers, *categories]}")
         lacking = [name for name in (*self.numbers, *categories) if name not in X.columns]
@@ -101,7 +83,7 @@ class Preprocessing(NamedTuple):
         values = np.empty((len(X), len(self.numbers)))
         for k, name in enumerate(self.numbers):
             values[:, k] = np.asarray(X[name], dtype=np.float64)
-        made = dict(zip(features, self.apply(values).T, strict=True))
+        made = dict(zip(self.features, self.apply(values).T, strict=True))
         return type(X)({**made, **{name: X[name] for name in categories}})
 
 

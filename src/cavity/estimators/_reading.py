@@ -37,7 +37,7 @@ class ReadsRows(Reports):
             return X.matrix, _check_y(y, y_numeric=options.get("y_numeric", False), estimator=self)
         if "preprocessing_" in self.__dict__ and not options.get("reset", True):
             done = Preprocessing.of(self.preprocessing_)
-            X = X if done.unnamed else done.frame(X, list(self.__dict__.get("categories_", {})))
+            X = done.frame(X, list(self.__dict__.get("categories_", {})))
         if options.get("reset", True):
             levels = levels_of(X)
             self.__dict__.pop("categories_", None)

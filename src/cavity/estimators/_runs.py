@@ -115,16 +115,10 @@ def run_blocks(rows: Any, task: Task, keeping: Keeping | None = None) -> list[Re
                 work_for(rows, task.prior) if analysis is None else SparseWork(rows, analysis, task.prior, matrix)
             )
             sites = None if make_sites is None else make_sites(loss)
-            try:
-                with loop_report(p.verbose, p.max_iter, p.tol, rows.shape[0], place) as report:
-                    course, own = course_of(k, report, checkpoint), replace(free)
-                    found = run(
-                        start, rows, work, options, predictor=k, hyperparameters=own, sites=sites, course=course
-                    )
-                    tried.append(found if sites is None else replace(found, state={}))
-            finally:
-                if sites is not None:
-                    sites.close()
+            with loop_report(p.verbose, p.max_iter, p.tol, rows.shape[0], place) as report:
+                course, own = course_of(k, report, checkpoint), replace(free)
+                found = run(start, rows, work, options, predictor=k, hyperparameters=own, sites=sites, course=course)
+                tried.append(found if sites is None else replace(found, state={}))
         outcomes.append(max(tried, key=lambda one: _density(one, rows, k)) if len(tried) > 1 else tried[0])
     return outcomes
 

@@ -320,7 +320,7 @@ def check_state(model: Any) -> None:
     _need(fine, "its levels are no lists")
     if "preprocessing_" in state:
         done = Preprocessing.of(model.preprocessing_)
-        made = done.width + done.wide + len(levels)
+        made = done.width + len(levels)
         _need(made == features, f"its preprocessing makes {made} columns, and it has {features}")
     _check_loss(model._loss)
     width, count, kind = model._width, len(model._knowledge), _COVARIANCES.get(model.plan_.covariance, ())

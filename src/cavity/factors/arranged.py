@@ -32,9 +32,9 @@ class Rows:
     Parameters
     ----------
     X
-        Matrix of the caller, dense or CSR; never copied as a whole.
+        Matrix of the caller, dense or CSR; never copied as a whole. Or rows in files, which slices are taken of.
     order
-        Row of ``X`` for each distinct row.
+        Row of ``X`` for each distinct row. A range where these are all rows as they are stored.
     targets
         Targets of shape ``(predictors, rows)``.
     weights
@@ -45,15 +45,18 @@ class Rows:
         Known parts of the linear predictors, of shape ``(rows,)``; None for zeros.
     columns
         Centres and units that the columns of ``X`` are brought to when rows are asked for; None leaves them.
+    block_bytes
+        Bytes of rows that may be asked for at once; None for rows in memory.
     """
 
     X: Any
-    order: IndexArray
+    order: Any
     targets: FloatArray
     weights: FloatArray
     intercept: bool
     offset: FloatArray | None = None
     columns: Columns | None = None
+    block_bytes: int | None = None
 
     @classmethod
     def arrange(
@@ -84,17 +87,19 @@ class Rows:
     @property
     def shape(self) -> tuple[int, int]:
         """Number of distinct rows, and of columns with the constant one."""
-        return self.order.size, int(self.X.shape[1]) + int(self.intercept)
+        return len(self.order), int(self.X.shape[1]) + int(self.intercept)
 
     @property
     def at_once(self) -> int:
-        """Most rows that may be asked for at once: all, since they are in memory."""
-        return max(self.order.size, 1)
+        """Most rows that may be asked for at once: all if they are in memory."""
+        if self.block_bytes is None:
+            return max(len(self.order), 1)
+        return max(1, self.block_bytes // (8 * self.shape[1]))
 
     @property
     def density(self) -> float:
         """Share of the entries of ``X`` that are not zero."""
-        stored = self.X.nnz if sparse.issparse(self.X) else int(np.count_nonzero(self.X))
+        stored = self.X.nnz if hasattr(self.X, "nnz") else int(np.count_nonzero(self.X))
         return float(stored / max(self.X.shape[0] * self.X.shape[1], 1))
 
     def digest(self) -> str:
@@ -133,19 +138,24 @@ class Rows:
 
     def block(self, part: slice) -> FloatArray:
         """Rows of a part as a C-ordered array of double precision."""
-        block = dense_rows(self.X, self.intercept, self.order[part])
+        X, places = self._stored(part)
+        block = dense_rows(X, self.intercept, places)
         if self.columns is not None:
             self.columns.standardise(block)
         return block
 
     @property
     def csr_at_once(self) -> int:
-        """Most rows that may be asked for at once as CSR: all."""
-        return self.at_once
+        """Most rows that may be asked for at once as CSR: all if they are in memory."""
+        if self.block_bytes is None:
+            return self.at_once
+        # 12 bytes per entry, and as much for products of entries.
+        return max(1, int(self.block_bytes / (24 * (self.X.nnz / max(self.X.shape[0], 1) + 1))))
 
     def csr(self, part: slice) -> Any:
         """Rows of a part as CSR."""
-        chosen = sparse.csr_array(self.X[self.order[part]]).astype(np.float64)
+        X, places = self._stored(part)
+        chosen = sparse.csr_array(X[places]).astype(np.float64)
         if self.columns is not None:
             chosen = self.columns.standardised(chosen)
         if not self.intercept:
@@ -155,6 +165,15 @@ class Rows:
     def matrix(self) -> Any:
         """All rows as CSR."""
         return self.csr(slice(None))
+
+    def _stored(self, part: slice) -> tuple[Any, Any]:
+        """Give a matrix that has the rows of a part, and their places in it."""
+        return (self.X[part], slice(None)) if isinstance(self.order, range) else (self.X, self.order[part])
+
+
+def row_keys(X: FloatArray) -> _Keys:
+    """Hash rows by the bits of their entries: equal rows have equal keys of 64 bits."""
+    return _keys_of(X, _bits)
 
 
 def _bits(values: Any, largest: float) -> _Keys:

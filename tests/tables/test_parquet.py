@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from table_cases import gathered, small_table
 
-from cavity.tables import RawTexts, Texts, open_reader
-from cavity.tables._arrow import texts_of
+from cavity.tables import Texts, open_reader
+from cavity.tables.readers import texts_of
 
 
 @pytest.mark.parametrize("batch_bytes", [1 << 9, 1 << 12, 1 << 23])
@@ -26,7 +26,7 @@ def test_reads_what_pandas_wrote_whatever_the_batches(tmp_path, batch_bytes, gro
 def test_batches_are_bounded_also_where_texts_are_long(tmp_path):
     path = tmp_path / "t.pq"
     pq.write_table(pa.table({"x": np.zeros(4000), "words": [f"{i} " + "w" * 1000 for i in range(4000)]}), path)
-    sizes = [batch.n_rows for batch in open_reader(path, raw=["words"], batch_bytes=1 << 16).batches()]
+    sizes = [batch.n_rows for batch in open_reader(path, batch_bytes=1 << 16).batches()]
     assert sum(sizes) == 4000
     assert max(sizes) * 1000 <= 1 << 16
     assert {batch.n_rows for batch in open_reader(path, batch_bytes=1 << 16).batches(["x"])} == {4000}
@@ -101,15 +101,6 @@ def test_other_types_are_refused_unless_left_out_or_read_as_text(tmp_path):
     }
 
 
-def test_raw_texts_are_the_bytes_of_every_row(tmp_path):
-    path, words = tmp_path / "t.parquet", ["één", None, "", "b c"] * 50
-    pq.write_table(pa.table({"w": words}), path)
-    for batch_bytes in (256, 1 << 20):
-        reader = open_reader(path, raw=["w"], batch_bytes=batch_bytes)
-        assert isinstance(next(iter(reader.batches())).columns["w"], RawTexts)
-        assert list(gathered(reader)["w"]) == [word or "" for word in words]
-
-
 def test_a_column_name_with_a_dot_is_not_a_part_of_another(tmp_path):
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"a": [1.0], "a.b": [2.0], "c": [{"b": 3}]}), path)
@@ -117,14 +108,13 @@ def test_a_column_name_with_a_dot_is_not_a_part_of_another(tmp_path):
     assert gathered(open_reader(path), ["a.b"]).to_dict("list") == {"a.b": [2]}
 
 
-@pytest.mark.parametrize("raw", [False, True])
 @pytest.mark.parametrize("encoded", [False, True])
-def test_invalid_text_names_row_and_column(tmp_path, raw, encoded):
+def test_invalid_text_names_row_and_column(tmp_path, encoded):
     path = tmp_path / "t.parquet"
     spoilt = pa.array([b"fine"] * 30 + [b"\xff"]).view(pa.string())
     pq.write_table(pa.table({"a": np.zeros(31), "w": spoilt}), path, use_dictionary=encoded)
     with pytest.raises(ValueError, match=r"t\.parquet, row 31, column 'w': text must be valid UTF-8") as caught:
-        list(open_reader(path, raw=["w"] if raw else [], batch_bytes=256).batches())
+        list(open_reader(path, batch_bytes=256).batches())
     assert type(caught.value) is ValueError
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity._checks import shown
-from cavity.tables._arrow import arrow
+from cavity.tables.readers import arrow
 
 Columns = Mapping[str, NDArray[Any]]
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from table_cases import gathered
 
-from cavity.tables import RawTexts, open_reader
+from cavity.tables import open_reader
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 500, 1 << 23])
@@ -40,10 +40,6 @@ def test_fields_are_columns(tmp_path):
             reader.batches([name])
     as_text = gathered(open_reader(path, text=["a", "b"]), ["a", "b"])
     assert as_text.to_numpy().tolist() == [["1.5", "7"], [None, "-7"]]
-    raw = next(iter(open_reader(path, raw=["w", "b"]).batches(["w", "b"]))).columns
-    assert isinstance(raw["w"], RawTexts)
-    assert (raw["w"].offsets.tolist(), bytes(raw["w"].data).decode()) == ([0, 2, 2], "é")
-    assert bytes(raw["b"].data) == b"7-7"
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 1 << 23])

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from table_cases import gathered, small_table
 
-from cavity.tables import RawTexts, open_reader
+from cavity.tables import open_reader
 
 
 @pytest.fixture
@@ -50,15 +50,12 @@ def test_only_the_columns_asked_for_are_read_in_the_order_of_the_file(written):
     assert len(gathered(reader, {"b"})) == 3001
 
 
-def test_text_and_raw_columns(written):
+def test_columns_read_as_text(written):
     path = written('a,b\n007,x\n7,"y,\nz"\n,\n')
     reader = open_reader(path, text=["a"])
     assert reader.kinds == {"a": "text", "b": "text"}
     assert list(gathered(reader)["a"]) == ["007", "7", None]
-    reader = open_reader(path, raw=["a", "b"])
-    assert isinstance(next(iter(reader.batches())).columns["a"], RawTexts)
-    assert list(gathered(reader)["a"]) == ["007", "7", ""]
-    assert list(gathered(reader)["b"]) == ["x", "y,\nz", ""]
+    assert list(gathered(reader)["b"]) == ["x", "y,\nz", None]
 
 
 def test_whole_numbers_may_turn_into_fractions_and_gaps_after_the_first_block(written):
