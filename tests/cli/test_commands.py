@@ -305,7 +305,7 @@ def test_options_are_those_of_the_estimators_and_tell_their_defaults():
 def test_options_are_those_of_a_table():
     names = {"categories": "category"}
     for field in dataclasses.fields(Table):
-        if field.init and field.name not in ("paths",):
+        if field.init and field.name != "paths":
             assert names.get(field.name, field.name) in options_of_fit()
 
 

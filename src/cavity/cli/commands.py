@@ -41,9 +41,9 @@ from cavity.estimators._reports import summary_columns
 from cavity.estimators._scores import log_densities, score_of
 from cavity.losses import Quantile
 from cavity.tables import Block, Table, Texts, open_reader, open_writer
+from cavity.tables.first_pass import MISSING
 from cavity.tables.readers import listed, where
 from cavity.tables.schema import not_numbers
-from cavity.tables.first_pass import MISSING
 
 ESTIMATORS: dict[str, Any] = {"classify": EPClassifier, "regress": EPRegressor}
 TROUBLE, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit codes; the last is that of programs ended by Ctrl-C
