@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from cavity.kernels._tricks import INNER
+from cavity.kernels.bridge import INNER
 
 kernel = njit(**INNER)
 

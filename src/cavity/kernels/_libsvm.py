@@ -11,7 +11,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from cavity.kernels._decimal import is_digit, number_at
-from cavity.kernels._tricks import INNER, OUTER
+from cavity.kernels.bridge import INNER, OPTIONS
 
 kernel = njit(**INNER)
 
@@ -69,7 +69,7 @@ def _finish(text: bytes, numbers: NDArray[np.float64]) -> list[int]:
     return [place for place, number in zip(places, numbers[left], strict=True) if np.isinf(number)]
 
 
-@njit(cache=True, nogil=True, **OUTER)
+@njit(cache=True, nogil=True, **OPTIONS)
 def _parse(
     text: Any, first_index: int, labels: Any, starts: Any, indices: Any, values: Any
 ) -> tuple[int, int, int, int, int]:
