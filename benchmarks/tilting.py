@@ -14,8 +14,7 @@ from numba import njit
 
 from benchmarks.bars import markdown
 from cavity import losses
-from cavity.kernels import _moments as compiled
-from cavity.kernels import _rows  # noqa: F401 (opens the methods of losses to compiled code)
+from cavity.kernels import moments as compiled
 from cavity.moments import tilts
 
 WIDTHS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 50.0)

@@ -12,7 +12,7 @@ import cavity
 from cases import Breaking, random_cavity, random_rows, random_signs, seeds, standard_prior
 from cavity import FactorialGaussian, LinearFactor, schemes
 from cavity.ep.stream import Stream
-from cavity.kernels._work import work_for
+from cavity.kernels.sweep import work_for
 from cavity.losses import Logistic
 
 PARITY = 1e-10

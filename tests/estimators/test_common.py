@@ -33,8 +33,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
 
 from cavity import EPClassifier, EPRegressor
-from cavity.kernels._bridge import entry
-from cavity.kernels._sweep import sweep
+from cavity.kernels.bridge import entry
+from cavity.kernels.sweep import sweep
 from cavity.losses import Logistic
 
 MAKERS = {"classifier": (classifier, two_classes), "regressor": (regressor, line)}
@@ -149,7 +149,7 @@ def test_one_compiled_form_serves_memory_of_every_kind():
     X, y = three_classes()
     weights = np.ones(y.size)
     product_classifier().fit(X, y, weights)
-    sweep_of_rows = entry(sweep, Logistic)
+    sweep_of_rows = entry(sweep, Logistic())
     forms = set(sweep_of_rows.signatures)
     frozen_weights = np.array(weights)
     frozen_weights.flags.writeable = False

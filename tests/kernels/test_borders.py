@@ -12,7 +12,6 @@ from cavity.ep import compiled, driver
 from cavity.ep.fitting import make_options
 from cavity.ep.stream import Stream
 from cavity.factors import LinearBatches
-from cavity.kernels._border import check_rows, check_visits
 from cavity.losses import Logistic
 from cavity.schedules import Given
 
@@ -28,7 +27,7 @@ def problem(storage="dense"):
 def run(factors, order="cyclic", sites="own"):
     """The compiled run, and nothing around it."""
     options = make_options(len(factors), max_iter=1 if sites == "none" else 2, sites=sites, order=order)
-    return driver.run(compiled.backend_for(factors, standard_prior(WIDTH), schemes.Laplace(), options), options)
+    return driver.run(compiled.Compiled(factors, standard_prior(WIDTH), schemes.Laplace(), options), options)
 
 
 def stream_of(width):
@@ -102,17 +101,3 @@ def test_visits_outside_the_batches_are_refused(visits):
     with pytest.raises(ValueError, match="order must hold"):
         run(factors, Beyond(visits))
     run(factors, Given((2, 0)))
-
-
-def test_cuts_outside_the_rows_are_refused():
-    X, y = problem()
-    for cuts in ([0, 5, ROWS + 1], [-1, ROWS], [0, 8, 5, ROWS], [], [[0, ROWS]]):
-        with pytest.raises(ValueError, match="cuts between batches"):
-            check_rows(X, y, np.empty(0), np.array(cuts, dtype=np.int64), WIDTH)
-    check_rows(X, y, np.ones(ROWS), np.array([0, 5, 5, ROWS]), WIDTH)
-
-
-def test_every_visit_needs_one_to_follow():
-    with pytest.raises(ValueError, match="as many batches to follow"):
-        check_visits(np.array([0, 1]), np.array([1]), 2)
-    check_visits(np.array([], dtype=np.intp), np.array([], dtype=np.intp), 2)

@@ -52,7 +52,7 @@ WITHOUT_ROWS = textwrap.dedent(
     """
 )
 # The steps through rows, of which there are a few: of the logistic loss, of any loss, expansions, stars, exact
-# projection by probits, by pieces, and the passes over sparse rows that store no sites. Each of them once; the rest of
+# projection by probits and by pieces. Each of them once; the rest of
 # a kernel is the same for all.
 DENSE = ("dense", "Logistic qla vq exact", "Hinge la rvq")
 CSR = ("csr", "Hinge qla vq gq", "QuasiZeroOne exact")

@@ -8,11 +8,8 @@ from numba import njit
 from scipy.special import erfcx, ndtr
 
 from cavity import losses
-from cavity.kernels import _functions as functions
-from cavity.kernels import _mixture as mixture
-from cavity.kernels import _moments as compiled
-from cavity.kernels import _pieces as pieces
-from cavity.kernels import _rows  # noqa: F401 (opens the methods of losses to compiled code)
+from cavity.kernels import moments as compiled
+from cavity.kernels import speed
 from cavity.moments import Tilts, tilts
 from cavity.moments.constants import LEAST_MASS, PROBIT_SQUARES, PROBIT_WEIGHTS
 from test_moments import (
@@ -36,10 +33,10 @@ RULES = compiled.rules_for(8)
 
 
 # Kernels that only kernels call have no form that Python could call.
-tail = njit(lambda a: pieces.tail(a))
-by_probits = njit(lambda slope, m, v: mixture.by_probits(slope, m, v))
-exponential = njit(lambda v: functions.exponential(v))
-log_one_plus = njit(lambda e: functions.log_one_plus(e))
+tail = njit(lambda a: compiled.tail(a))
+by_probits = njit(lambda slope, m, v: compiled.by_probits(slope, m, v))
+exponential = njit(lambda v: speed.exponential(v))
+log_one_plus = njit(lambda e: speed.log_one_plus(e))
 
 
 @njit

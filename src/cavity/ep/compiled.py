@@ -1,18 +1,16 @@
-"""A product of Gaussians for linear factors of one loss: `cavity.ep.factorised` with one compiled call per loop.
-
-`why_not` says what no kernel serves.
-"""
+"""A product of Gaussians for linear factors of one loss: `cavity.ep.factorised` with one compiled call per loop."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numba.core.errors import NumbaError
 from numpy.typing import NDArray
 from scipy import sparse
 
+from cavity import schemes
 from cavity.ep.driver import Change, Failure, Step
 from cavity.ep.factorised import (
     change_between,
@@ -21,35 +19,30 @@ from cavity.ep.factorised import (
     prior_cost,
     visits_with_next,
 )
-from cavity.ep.lowering import lower
 from cavity.ep.options import Options
 from cavity.ep.result import Ledger, Refusal, Result, Status
 from cavity.ep.snapshots import State, arrays_of, gaussian_of
-from cavity.ep.stored_sites import StoredSites, fill_store, product, sites_of
 from cavity.ep.stores import is_proper_against
 from cavity.factors import LinearBatches
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.kernels import _schemes as compiled
-from cavity.kernels import _sweep
-from cavity.kernels._border import check_rows, check_visits
-from cavity.kernels._bridge import entry, kinds
-from cavity.kernels._single import posterior_and_scratch, read_posterior, single_star, single_taylor
-from cavity.kernels._store import NONE, OWN, TIED, Store
-from cavity.kernels._work import work_for
+from cavity.kernels import schemes as compiled
+from cavity.kernels import sweep as kernels
+from cavity.kernels.bridge import entry
+from cavity.kernels.moments import rules_for
+from cavity.kernels.rows import DenseData, SparseData
 from cavity.mode import BatchSites
+from cavity.quadrature import Precision3
 
 FloatArray = NDArray[np.float64]
-# The batches visited in a loop, and for each the one visited after it.
-Route = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 # What the codes of the kernels stand for.
 REFUSALS = {
-    _sweep.IMPROPER_CAVITY: Refusal.IMPROPER_CAVITY,
-    _sweep.NONFINITE: Refusal.NONFINITE,
-    _sweep.NEGATIVE: Refusal.NEGATIVE,
-    _sweep.IMPROPER_POSTERIOR: Refusal.IMPROPER_POSTERIOR,
+    kernels.IMPROPER_CAVITY: Refusal.IMPROPER_CAVITY,
+    kernels.NONFINITE: Refusal.NONFINITE,
+    kernels.NEGATIVE: Refusal.NEGATIVE,
+    kernels.IMPROPER_POSTERIOR: Refusal.IMPROPER_POSTERIOR,
 }
-POLICIES = {"keep": _sweep.KEEP, "floor": _sweep.FLOOR, "skip": _sweep.SKIP}
+POLICIES = {"keep": kernels.KEEP, "floor": kernels.FLOOR, "skip": kernels.SKIP}
 # Outcome of a visit that was not finished; no kernel gives it.
 _UNVISITED = np.iinfo(np.int8).max
 
@@ -69,35 +62,51 @@ def why_not(loss: object, scheme: object, options: Options) -> str:
     return ""
 
 
-def backend_for(factors: LinearBatches, prior: FactorialGaussian, scheme: object, options: Options) -> Compiled:
-    """Make the backend that is quickest for these factors."""
-    kind, lowered = Compiled, lower(scheme)
-    has_own_form = isinstance(lowered, compiled.QuickLaplace | compiled.VariationalQuadrature)
-    if has_own_form and options.sites == "none" and sparse.issparse(factors.X):
-        kind = SparsePass
-    return kind(factors, prior, lowered, options)
+def lower(scheme: object) -> Any | None:
+    """Return the compiled form of a scheme, with its numbers in it, or None where there is none."""
+    match scheme:
+        case schemes.QuickLaplace():
+            return compiled.QuickLaplace(scheme.curvature == "slope")
+        case schemes.Laplace():
+            return compiled.Laplace(scheme.curvature == "slope", scheme.tol, scheme.max_steps)
+        case schemes.VariationalQuadrature() if scheme.solver == "closed" and isinstance(scheme.rule, Precision3):
+            return compiled.VariationalQuadrature(_spread(scheme.rule))
+        case schemes.GaussQuadrature() if isinstance(scheme.rule, Precision3):
+            return compiled.GaussQuadrature(_spread(scheme.rule))
+        case schemes.RecentredQuadrature():
+            return compiled.RecentredQuadrature(scheme.spread, scheme.tol, scheme.max_stars)
+        case schemes.ExactProjection():
+            return compiled.ExactProjection(rules_for(scheme.order))
+        case _:
+            return None
+
+
+def _spread(rule: Precision3) -> float:
+    """Spread of a star as the kernels know it."""
+    named = {"paper": 0.0, "yu": -1.0, "julier": float(np.sqrt(3.0))}
+    return named[rule.spread] if isinstance(rule.spread, str) else float(rule.spread)
 
 
 class Compiled:
     """Sites and posterior of a product of Gaussians in arrays, as kernels take them."""
 
     def __init__(self, factors: LinearBatches, prior: FactorialGaussian, scheme: Any, options: Options) -> None:
-        self.factors, self.prior, self.scheme, self.options = factors, prior, scheme, options
+        self.factors, self.prior, self.scheme, self.options = factors, prior, lower(scheme), options
         self.weights = readonly(np.empty(0) if factors.weights is None else np.ascontiguousarray(factors.weights))
         self.targets = readonly(np.ascontiguousarray(factors.targets))
-        check_rows(factors.X, self.targets, self.weights, factors.cuts, prior.dim)
-        self.data, self.width, self.entries = _lower_data(factors)
-        self.rows = int(np.max(np.diff(factors.cuts)))
+        kernels.check_rows(factors.X, self.targets, self.weights, prior.dim)
         self.beta = options.temperature.beta(0)
-        self._allocate()
-
-    def _allocate(self) -> None:
-        self.work: Any = work_for(self.width, self.rows, self.entries)
-        records = np.zeros((self.prior.dim, 4))
-        records[:, 2] = self.prior.precision
+        rows, width, entries = int(np.max(np.diff(factors.cuts))), factors.dim, 0
+        if sparse.issparse(factors.X):
+            entries = int(np.max(np.diff(factors.X.indptr[factors.cuts])))
+            width = min(width, entries)
+        self.data = data_of(factors.X)
+        self.work: Any = kernels.work_for(width, rows, entries)
+        records = np.zeros((prior.dim, 4))
+        records[:, 2] = prior.precision
         # Places begin at one: zero, which the records hold, stands for never seen.
-        self.state: Any = _sweep.State(records, records.view(np.uint64), np.zeros(1), np.ones(1, dtype=np.uint64))
-        self._set_posterior(self.prior)
+        self.state: Any = kernels.State(records, records.view(np.uint64), np.zeros(1), np.ones(1, dtype=np.uint64))
+        self._set_posterior(prior)
         self.store = self._make_store()
 
     @property
@@ -146,11 +155,13 @@ class Compiled:
         """Visit the batches in one compiled call; a loss that raises is named with the state before that batch."""
         o, before = self.options, None if self.options.single_pass else self.posterior
         route = visits_with_next(o, len(self.factors), step.loop)
-        check_visits(*route, len(self.factors))
-        numbers = _sweep.Options(self.beta, o.power, step.damping, POLICIES[o.negative], step.retries)
+        numbers = kernels.Options(self.beta, o.power, step.damping, POLICIES[o.negative], step.retries)
         visits, outcomes = route[0], np.full(route[0].size, _UNVISITED, dtype=np.int8)
         try:
-            self._sweep(route, numbers, outcomes)
+            f = self.factors
+            batches = (self.data, self.targets, self.weights, f.cuts)
+            sweep, arrays = entry(kernels.sweep, f.loss), (self.state, self.store, (*route, outcomes))
+            sweep(f.loss, self.scheme, batches, *arrays, numbers, self.work)
         except NumbaError as error:
             raise NotCompilableError(
                 f"{type(self.factors.loss).__name__} could not be compiled; write it as a NamedTuple with arithmetic "
@@ -200,7 +211,14 @@ class Compiled:
 
     def result(self, status: Status, ledger: Ledger) -> Result:
         """Give posterior and sites as values."""
-        sites = () if self.options.single_pass else sites_of(self.factors, self.store)
+        s = self.store
+        sites: Sequence[FactorialGaussian]
+        if s.mode == kernels.NONE:
+            sites = ()
+        elif s.mode == kernels.TIED:
+            sites = (FactorialGaussian(s.scales[0], s.shifts, s.precisions),)
+        else:
+            sites = StoredSites(self.factors, s)
         return Result(self.posterior, sites, status, ledger.trace(), self.prior)
 
     def _who_raises(self, point: FloatArray) -> int:
@@ -212,18 +230,11 @@ class Compiled:
                 return k
         return -1
 
-    def _sweep(self, route: Route, options: Any, outcomes: Any) -> None:
-        f = self.factors
-        data = (self.data, self.targets, self.weights, f.cuts)
-        entry(_sweep.sweep, *kinds(f.loss))(
-            f.loss, self.scheme, data, self.state, self.store, (*route, outcomes), options, self.work
-        )
-
     def _note(self, visits: NDArray[np.intp], outcomes: NDArray[np.int8], ledger: Ledger) -> None:
         ledger.updates += visits.size
         for visit in np.flatnonzero(outcomes):
             k, outcome = int(visits[visit]), int(outcomes[visit])
-            if outcome == _sweep.DAMPED:
+            if outcome == kernels.DAMPED:
                 ledger.damp(k)
             else:
                 ledger.refuse(k, REFUSALS[outcome])
@@ -237,56 +248,28 @@ class Compiled:
         none = np.empty(0)
         if self.options.sites == "none":
             starts, support = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
-            return Store(NONE, starts, support, none, none, none, none)
+            return kernels.Store(kernels.NONE, starts, support, none, none, none, none)
         f, starts = self.factors, np.zeros(len(self.factors) + 1, dtype=np.int64)
-        touches, support = np.zeros(f.dim), np.empty(0, dtype=np.int64)
-        arguments = (self.data, self.weights, f.cuts, self.state, starts)
+        touches, support = np.zeros(f.dim), np.empty(f.X.nnz if sparse.issparse(f.X) else 0, dtype=np.int64)
         if self.options.sites == "own" and not sparse.issparse(f.X):
             starts[:] = f.dim * np.arange(starts.size)  # what a survey would find, and nothing to compile
         else:
-            entry(_sweep.survey)(*arguments, touches, self.work)
-        if sparse.issparse(f.X):
-            support = np.empty(starts[-1], dtype=np.int64)
-            entry(_sweep.list_supports)(*arguments, support, self.work)
+            survey = entry(kernels.survey)
+            survey(self.data, self.weights, f.cuts, self.state, starts, support, touches, self.work)
+            support = support[: starts[-1]].copy()
         if self.options.sites == "own":
             total, count = int(starts[-1]), len(self.factors)
-            return Store(OWN, starts, support, np.zeros(total), np.zeros(total), np.zeros(count), none)
+            return kernels.Store(kernels.OWN, starts, support, np.zeros(total), np.zeros(total), np.zeros(count), none)
         d = self.prior.dim
-        return Store(TIED, starts, support, np.zeros(d), np.zeros(d), np.zeros(1), np.maximum(touches, 1.0))
+        touches = np.maximum(touches, 1.0)
+        return kernels.Store(kernels.TIED, starts, support, np.zeros(d), np.zeros(d), np.zeros(1), touches)
 
 
-class SparsePass(Compiled):
-    """A single pass over sparse rows that keeps no site, for the schemes that have a form of their own for it."""
-
-    def _allocate(self) -> None:
-        p = self.prior
-        self.state, self.work = posterior_and_scratch(
-            p.shift, p.precision, p.log_scale, self.width, self.entries, self.rows
-        )
-
-    @property
-    def posterior(self) -> FactorialGaussian:
-        """The posterior as a value."""
-        return FactorialGaussian(self.state.scale[0], *read_posterior(self.state))
-
-    def _sweep(self, route: Route, options: Any, outcomes: Any) -> None:
-        f = self.factors
-        batches = (self.data, self.targets, self.weights, f.cuts)
-        arguments = (batches, self.state, route[0], options, outcomes, self.work)
-        if isinstance(self.scheme, compiled.VariationalQuadrature):
-            entry(single_star, *kinds(f.loss))(f.loss, self.scheme.spread, *arguments)
-        else:
-            entry(single_taylor, *kinds(f.loss))(f.loss, self.scheme.by_slope, *arguments)
-
-
-def _lower_data(factors: LinearBatches) -> tuple[Any, int, int]:
-    """Return the data as a kernel takes it, and the most coordinates and entries a batch can have."""
-    X = factors.X
-    if not sparse.issparse(X):
-        return _sweep.DenseData(readonly(np.ascontiguousarray(X))), factors.dim, 0
-    entries = int(np.max(np.diff(X.indptr[factors.cuts])))
-    data = _sweep.SparseData(readonly(X.data), readonly(X.indices), readonly(X.indptr))
-    return data, min(factors.dim, entries), entries
+def data_of(X: Any) -> Any:
+    """Rows as kernels take them."""
+    if sparse.issparse(X):
+        return SparseData(readonly(X.data), readonly(X.indices), readonly(X.indptr))
+    return DenseData(readonly(np.ascontiguousarray(X)))
 
 
 def readonly(array: NDArray[Any]) -> NDArray[Any]:
@@ -294,3 +277,62 @@ def readonly(array: NDArray[Any]) -> NDArray[Any]:
     view = array.view(np.ndarray)
     view.flags.writeable = False
     return view
+
+
+class StoredSites(Sequence[FactorialGaussian]):
+    """The sites of a compiled run in their factors' own coordinates, each made when asked for."""
+
+    def __init__(self, factors: LinearBatches, store: kernels.Store) -> None:
+        self._factors, self._store = factors, store
+
+    def __len__(self) -> int:
+        return len(self._factors)
+
+    def fits(self, store: kernels.Store) -> bool:
+        """Whether the sites lie as those of another store do."""
+        own = self._store
+        return np.array_equal(own.starts, store.starts) and np.array_equal(own.support, store.support)
+
+    def copy_to(self, store: kernels.Store) -> None:
+        """Write the sites into another store of the same layout."""
+        own = self._store
+        store.shifts[:], store.precisions[:], store.scales[:] = own.shifts, own.precisions, own.scales
+
+    @overload
+    def __getitem__(self, index: int) -> FactorialGaussian: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[FactorialGaussian]: ...
+    def __getitem__(self, index: int | slice) -> FactorialGaussian | list[FactorialGaussian]:
+        if isinstance(index, slice):
+            return [self[k] for k in range(*index.indices(len(self)))]
+        k = range(len(self))[index]
+        s, own = self._store, self._factors[k].coordinates
+        span = slice(s.starts[k], s.starts[k + 1])
+        site = FactorialGaussian(s.scales[k], s.shifts[span], s.precisions[span])
+        if s.support.size:
+            return site.take(np.argsort(s.support[span]))
+        return site if own is None else site.take(own)
+
+
+def fill_store(store: kernels.Store, sites: BatchSites) -> None:
+    """Write sites of all batches into a store of own sites."""
+    order: Any = slice(None)
+    if store.support.size:  # a store has columns as they first appear, the sites have them in ascending order
+        batch = np.repeat(np.arange(store.starts.size - 1), np.diff(store.starts))
+        order = np.lexsort((store.support, batch))
+    store.shifts[order], store.precisions[order] = sites.shifts, sites.precisions
+    store.scales[:] = sites.log_scales
+
+
+def product(store: kernels.Store, prior: FactorialGaussian) -> FactorialGaussian:
+    """Give prior times all sites."""
+    s, d = store, prior.dim
+    if s.mode == kernels.TIED:
+        count = s.starts.size - 1
+        return prior * FactorialGaussian(count * s.scales[0], s.touches * s.shifts, s.touches * s.precisions)
+    if s.support.size:
+        shift = np.bincount(s.support, weights=s.shifts, minlength=d).astype(np.float64)
+        precision = np.bincount(s.support, weights=s.precisions, minlength=d).astype(np.float64)
+    else:
+        shift, precision = s.shifts.reshape(-1, d).sum(axis=0), s.precisions.reshape(-1, d).sum(axis=0)
+    return prior * FactorialGaussian(float(np.sum(s.scales)), shift, precision)

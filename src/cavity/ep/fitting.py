@@ -212,7 +212,7 @@ def run_checked(
             kernels = import_module("cavity.ep.compiled")
             batches = stacked(factors)
             check_batches(batches, prior)
-            backend = kernels.backend_for(batches, prior, scheme, options)
+            backend = kernels.Compiled(batches, prior, scheme, options)
             if sites is not None:
                 backend.begin_at(sites)
             try:

@@ -12,14 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cavity.ep.compiled import POLICIES, readonly
-from cavity.ep.lowering import lower
+from cavity.ep.compiled import POLICIES, data_of, lower, readonly
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.kernels._border import check_rows
-from cavity.kernels._bridge import entry, kinds
-from cavity.kernels._store import NONE, Store
-from cavity.kernels._sweep import DenseData, Options, SparseData, State, sweep
-from cavity.kernels._work import work_for
+from cavity.kernels.bridge import entry
+from cavity.kernels.sweep import NONE, Options, State, Store, check_rows, sweep, work_for
 from cavity.losses import Loss
 
 FloatArray = NDArray[np.float64]
@@ -77,7 +73,7 @@ class Stream:
         starts, support = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
         nothing = np.empty(0)
         self._store: Any = Store(NONE, starts, support, nothing, nothing, nothing, nothing)
-        self._sweep = entry(sweep, *kinds(loss))
+        self._sweep = entry(sweep, loss)
         self.before = self.snapshot()  # what the last call of `take` found
         self._works: dict[bool, Any] = {}
         self._rooms: dict[bool, tuple[int, int, int]] = {}
@@ -134,16 +130,14 @@ class Stream:
         is_sparse = sparse.issparse(X)
         y = readonly(np.ascontiguousarray(targets))
         w = _NO_WEIGHTS if weights is None else readonly(np.ascontiguousarray(weights))
-        check_rows(X, y, w, cuts, self._state.records.shape[0])
+        check_rows(X, y, w, self._state.records.shape[0])
         if is_sparse:
             entries = int(np.max(np.diff(X.indptr[cuts]), initial=0))
-            data: Any = SparseData(readonly(X.data), readonly(X.indices), readonly(X.indptr))
             work = self._work(is_sparse, min(d, entries), min(n, batch_size), entries)
         else:
-            data = DenseData(readonly(X))
             work = self._work(is_sparse, d, min(n, batch_size), 0)
         # What is visited after each batch does not matter where no site is kept.
-        batches, route = (data, y, w, cuts), (visits, visits, outcomes)
+        batches, route = (data_of(X), y, w, cuts), (visits, visits, outcomes)
         self.before = before = self.snapshot(X)
         try:
             self._sweep(self._loss, self._scheme, batches, self._state, self._store, route, self._options, work)

@@ -6,8 +6,7 @@ from cavity._checks import shown
 from cavity.schemes._exact import ExactProjection
 from cavity.schemes._laplace import Laplace, QuickLaplace
 from cavity.schemes._protocol import Scheme
-from cavity.schemes._quadrature import GaussQuadrature, VariationalQuadrature
-from cavity.schemes._recentred import RecentredQuadrature
+from cavity.schemes._quadrature import GaussQuadrature, RecentredQuadrature, VariationalQuadrature
 
 __all__ = [
     "ExactProjection",

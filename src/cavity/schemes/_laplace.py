@@ -11,8 +11,17 @@ from cavity._checks import one_of, positive_number, whole_number
 from cavity._types import FloatArray
 from cavity.factors import Curvature, Factor
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.schemes._protocol import check_slope, expansion
+from cavity.schemes._protocol import expansion
 from cavity.schemes.constants import ARMIJO, HALVINGS, ROUNDING
+
+
+def check_slope(curvature: Curvature, factor: Factor) -> None:
+    """Refuse slopes of a factor that is not linear."""
+    if curvature == "slope" and not factor.has_slope:
+        raise ValueError(
+            "curvature='slope' needs a LinearFactor, whose loss has a slope; for any other factor use "
+            "curvature='exact', or scheme='vq', which needs no derivatives"
+        )
 
 
 @dataclass(frozen=True, slots=True)

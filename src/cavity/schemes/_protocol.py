@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Protocol
 
 from cavity._types import FloatArray
-from cavity.factors import Curvature, Factor
+from cavity.factors import Factor
 from cavity.gaussians.factorial import FactorialGaussian
 
 
@@ -41,15 +41,6 @@ class Scheme(Protocol):
         """
 
 
-def check_slope(curvature: Curvature, factor: Factor) -> None:
-    """Refuse slopes of a factor that is not linear."""
-    if curvature == "slope" and not factor.has_slope:
-        raise ValueError(
-            "curvature='slope' needs a LinearFactor, whose loss has a slope; for any other factor use "
-            "curvature='exact', or scheme='vq', which needs no derivatives"
-        )
-
-
 def expansion(
     point: FloatArray, value: float, slope: FloatArray, curvature: FloatArray, beta: float
 ) -> FactorialGaussian:
@@ -59,12 +50,3 @@ def expansion(
     """
     log_scale = -beta * (value - slope @ point + 0.5 * curvature @ point**2)
     return FactorialGaussian(float(log_scale), beta * (curvature * point - slope), beta * curvature)
-
-
-def from_standard(
-    log_scale: float, shift: FloatArray, precision: FloatArray, cavity: FactorialGaussian
-) -> FactorialGaussian:
-    r"""Carry a Gaussian in :math:`x = (\theta - \mu)/\sigma` over to :math:`\theta`."""
-    m, s = cavity.mean, cavity.std
-    r, p = shift / s, precision / (s * s)
-    return FactorialGaussian(float(log_scale - r @ m - 0.5 * p @ (m * m)), r + p * m, p)

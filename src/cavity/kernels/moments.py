@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import overload
+from scipy.special import erfcx
 
-from cavity.kernels._bridge import AS_WRITTEN, careful, kernel
-from cavity.kernels._functions import exponential, log_one_plus
-from cavity.kernels._mixture import by_probits
-from cavity.kernels._pieces import Three, by_pieces
-from cavity.kernels._tricks import INNER
+from cavity.kernels.bridge import AS_WRITTEN, INNER, careful, kernel, open_method
+from cavity.kernels.speed import exponential, log_one_plus
 from cavity.losses import offers
 from cavity.moments.constants import (
     AGREEMENT,
@@ -24,14 +22,26 @@ from cavity.moments.constants import (
     BEND_LOW,
     DOUBLINGS,
     FALL,
+    FAR_TAIL,
     HALVINGS,
+    LEAST_MASS,
+    NARROW_NODES,
+    NARROW_PIECE,
+    NARROW_WEIGHTS,
     NEWTON_STEPS,
     PANEL_NODES,
     PANEL_WEIGHTS,
     PEAK_GAIN,
+    PROBIT_SQUARES,
+    PROBIT_WEIGHTS,
     ROOT_2PI,
+    ROOT_HALF,
     SEARCH_STEPS,
+    TAIL_TERMS,
 )
+
+# Log mass, shift of the mean in widths, ratio of the variances; or other three numbers.
+Three = tuple[float, float, float]
 
 # Where panels are cut: both ends, the peak, and where the loss begins to bend on either side.
 _CUTS = 5
@@ -304,3 +314,170 @@ def bend(loss: Any, place: Any, end: float, other: float) -> float:
         if not abs(far_slope - near_slope) * abs(far - near) > BEND_LOW:
             break
     return near
+
+
+# Straight pieces, in closed form: see `cavity.moments._pieces`. A part is height, mass, drop to the left and right end,
+# shift, distance to the left and right end, variance.
+Part = tuple[float, float, float, float, float, float, float, float]
+
+
+@careful
+def by_pieces(pieces: Any, m: float, s: float, beta: float) -> Three:
+    """Join the truncated Gaussians of the pieces from left to right."""
+    whole = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    start, start_height, inverse = -np.inf, -np.inf, 1.0 / s
+    for end, slope, offset in pieces:
+        left, right, lean = (start - m) * inverse, (end - m) * inverse, beta * slope * s
+        length = (end - start) * inverse
+        end_height = -beta * (offset + slope * end) - 0.5 * right * right if end < np.inf else -np.inf
+        if length <= NARROW_PIECE and 0.5 * length * abs(left + right + 2.0 * lean) <= NARROW_PIECE:
+            part = narrow_part(left, length, lean, start_height)
+        elif left + lean >= 0.0:
+            part = tail_part(left, length, lean, start_height)
+        elif right + lean <= 0.0:
+            height, mass, drop_left, drop_right, shift, to_left, to_right, variance = tail_part(
+                -right, length, -lean, end_height
+            )
+            part = (height, mass, drop_right, drop_left, -shift, to_right, to_left, variance)
+        else:
+            part = middle_part(left, right, lean, 0.5 * lean * lean - beta * (offset + slope * m))
+        whole = part if start == -np.inf else joined(whole, part)
+        start, start_height = end, end_height
+    return whole[0] + np.log(whole[1] * (1.0 / ROOT_2PI)), whole[4], whole[7]
+
+
+@careful
+def joined(a: Part, b: Part) -> Part:
+    """Join two neighbours: all sums are of positive terms, and the heavier one gives the mean."""
+    rise = b[2] - a[3]
+    e = np.exp(-abs(rise))
+    height, drop_right = (b[0], b[3]) if rise > 0.0 else (a[0], b[3] - rise)
+    mass_a, mass_b = (a[1] * e, b[1]) if rise > 0.0 else (a[1], b[1] * e)
+    mass = mass_a + mass_b
+    share_a, share_b, gap = mass_a / mass, mass_b / mass, a[6] + b[5]
+    shift = a[4] + share_b * gap if share_a > share_b else b[4] - share_a * gap
+    variance = share_a * a[7] + share_b * b[7] + share_a * share_b * gap * gap
+    return height, mass, np.nan, drop_right, shift, np.nan, b[6] + share_a * gap, variance
+
+
+@careful
+def narrow_part(left: float, length: float, lean: float, start_height: float) -> Part:
+    """Take a piece over which the product is as good as polynomial, by nodes about its middle."""
+    half = 0.5 * length
+    middle = left + lean + half
+    mass = first = second = 0.0
+    for j in range(NARROW_NODES.size):
+        t = half * NARROW_NODES[j]
+        f = half * NARROW_WEIGHTS[j] * np.exp(-t * (middle + 0.5 * t))
+        mass += f
+        first += f * t
+        second += f * t * t
+    mean = first / mass
+    variance = second / mass - mean * mean
+    drop_left, drop_right = -half * (middle - 0.5 * half), half * (middle + 0.5 * half)
+    height, shift = start_height + drop_left, left + half + mean
+    return height, mass, drop_left, drop_right, shift, half + mean, half - mean, variance
+
+
+@careful
+def tail_part(left: float, length: float, lean: float, start_height: float) -> Part:
+    """Take a piece that falls from its left end on: a tail, less the tail beyond its right end."""
+    mass, mean, variance = tail(left + lean)
+    drop = length * (left + lean + 0.5 * length)
+    if length < np.inf:
+        mass_beyond, mean_beyond, variance_beyond = tail(left + lean + length)
+        beyond = np.exp(-drop) * mass_beyond / mass
+        kept = 1.0 - beyond
+        mean_beyond += length
+        mean = (mean - beyond * mean_beyond) / kept
+        variance = (variance - beyond * variance_beyond) / kept - beyond * (mean_beyond - mean) ** 2
+        mass *= kept
+    return start_height, mass, 0.0, drop, left + mean, mean, length - mean, variance
+
+
+@careful
+def middle_part(left: float, right: float, lean: float, height: float) -> Part:
+    """Take a piece that holds its own peak."""
+    a, b = left + lean, right + lean
+    at_a, at_b = np.exp(-0.5 * a * a), np.exp(-0.5 * b * b)
+    mass = 0.5 * ROOT_2PI * (math.erf(ROOT_HALF * b) - math.erf(ROOT_HALF * a))
+    mean = (at_a - at_b) / mass
+    moment = (a * at_a if a > -np.inf else 0.0) - (b * at_b if b < np.inf else 0.0)
+    variance = 1.0 + moment / mass - mean * mean
+    return height, mass, 0.5 * a * a, 0.5 * b * b, mean - lean, mean - a, b - mean, variance
+
+
+@careful
+def tail(a: float) -> Three:
+    """Mass, mean and variance of exp(-a t - t²/2) on the positive axis, for a not negative."""
+    if a < FAR_TAIL:
+        mass = 0.5 * ROOT_2PI * np.exp(0.5 * a * a) * math.erfc(ROOT_HALF * a)
+        mean = 1.0 / mass - a
+        return mass, mean, 1.0 - mean / mass
+    ratio = 0.5 * (math.sqrt(a * a + (4.0 * TAIL_TERMS + 4.0)) - a)
+    for n in range(TAIL_TERMS, 1, -1):
+        ratio = n / (a + ratio)
+    mean = 1.0 / (a + ratio)
+    return 1.0 / (a + mean), mean, mean * (ratio - mean)
+
+
+# The logistic function as a mixture of probits: all nodes take the same steps, and so go in vectors.
+
+# Argument of Mills' ratio that the variable of its polynomial takes to zero: with degree 18, exact to 1e-13.
+_CENTER = 5.0
+
+
+def _mills_coefficients() -> Any:
+    """Interpolate Mills' ratio times u + center, as a function of t = (u - center) / (u + center); highest first."""
+
+    def scaled(t: Any) -> Any:
+        u = _CENTER * (1.0 + t) / (1.0 - t)
+        return (u + _CENTER) * 0.5 * ROOT_2PI * erfcx(u * ROOT_HALF)
+
+    chebyshev = np.polynomial.chebyshev
+    return np.ascontiguousarray(chebyshev.cheb2poly(chebyshev.chebinterpolate(scaled, 18))[::-1])
+
+
+# Coefficients of that polynomial, the highest power first.
+_MILLS = _mills_coefficients()
+
+
+@kernel
+def sums(a: float, v: float) -> Three:
+    """Mass beyond a > 0 of the mixture under a Gaussian of variance v, its density at a, and minus its slope over a."""
+    far = first = second = 0.0
+    for j in range(PROBIT_SQUARES.size):
+        square = PROBIT_SQUARES[j] + v
+        c = math.sqrt(square)
+        total = a + _CENTER * c
+        inverse = 1.0 / (c * total)  # one division for all
+        r = total * inverse
+        u = a * r
+        g = PROBIT_WEIGHTS[j] * exponential(-0.5 * u * u)
+        t, mills = (a - _CENTER * c) * (c * inverse), 0.0
+        for power in range(_MILLS.size):
+            mills = mills * t + _MILLS[power]
+        far += g * (square * inverse) * mills
+        first += g * r
+        second += g * r * (r * r)
+    scale = 1.0 / ROOT_2PI
+    return scale * far, scale * first, scale * second
+
+
+@careful
+def by_probits(slope: float, mean: float, variance: float) -> tuple[bool, Three]:
+    """Whether the mass is large enough, and log mass, shift in widths and ratio of variances."""
+    m, v = slope * mean, slope * slope * variance
+    far, first, second = sums(abs(m), v)
+    mass = 1.0 - far if m > 0.0 else far
+    if not mass >= LEAST_MASS:
+        return False, (np.nan, np.nan, np.nan)
+    change = first / mass
+    log_mass = math.log1p(-far) if m > 0.0 else math.log(far)
+    return True, (log_mass, slope * math.sqrt(variance) * change, 1.0 - v * (m * second / mass + change * change))
+
+
+# Methods of losses are compiled as they are written: reassociation would undo their care.
+open_method("value", 2, AS_WRITTEN)
+open_method("derivatives", 2, AS_WRITTEN)
+open_method("pieces", 1, AS_WRITTEN)
