@@ -20,8 +20,8 @@ from cavity.ep.result import Status
 from cavity.ep.sparse import SparseWork
 from cavity.factors.arranged import Rows
 from cavity.gaussians import analyse
-from cavity.gaussians._analysis import analyse_blocks
 from cavity.gaussians.factorial import FactorialGaussian
+from cavity.gaussians.sparse import analyse_blocks
 from cavity.losses.joint import Softmax
 from cavity.noise import log_normalizer
 

@@ -41,8 +41,8 @@ from cavity.estimators._runs import Task, course_of
 from cavity.estimators._sources import Coding, Moments, Summary
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.gaussians import Analysis
-from cavity.gaussians._analysis import ColumnCounts, analyse_meetings
 from cavity.gaussians.dense import WIDEST_COVARIANCE
+from cavity.gaussians.sparse import ColumnCounts, analyse_meetings
 
 FloatArray = NDArray[np.float64]
 

@@ -26,7 +26,7 @@ from cavity.estimators._parameters import LARGEST_NUMBER
 from cavity.estimators._sources import Coding, Moments
 from cavity.factors.arranged import Rows
 from cavity.factors.columns import Columns, ColumnSums
-from cavity.gaussians._analysis import ColumnCounts, meetings
+from cavity.gaussians.sparse import ColumnCounts, meetings
 
 FloatArray = NDArray[np.float64]
 Swept = tuple[PartSites, Sums]

@@ -20,8 +20,8 @@ from cavity.estimators._threads import threads_for
 from cavity.factors.arranged import Rows
 from cavity.factors.columns import Columns
 from cavity.gaussians import Analysis
-from cavity.gaussians._analysis import analyse_blocks
 from cavity.gaussians.dense import WIDEST_COVARIANCE
+from cavity.gaussians.sparse import analyse_blocks
 from cavity.losses import Loss
 from cavity.tables._rows import Encoder, FileRows
 from cavity.tables._spool import Spool
