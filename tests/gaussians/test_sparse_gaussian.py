@@ -60,8 +60,8 @@ def with_dense_columns(rng: np.random.Generator, rows: sparse.csr_array, count: 
 
 def eager(patch: pytest.MonkeyPatch) -> None:
     """Let sets be eliminated where a dense corner would be faster, since problems of tests are small."""
-    patch.setattr(elimination, "STEP", 0.0)
-    patch.setattr(elimination, "PAIR", 1.0)
+    patch.setattr(elimination, "SET_WORK", 0.0)
+    patch.setattr(elimination, "PAIR_WORK", 1.0)
 
 
 def dense_precision(X, weights, precisions):
@@ -126,7 +126,7 @@ def test_several_steps_in_parts(design, a, b, steps, monkeypatch):
     whole = assert_right(X, weights, precisions)
     assert len(whole.factor.elimination.steps) >= steps
     monkeypatch.setattr(elimination, "_PAIRS_AT_ONCE", 50)
-    monkeypatch.setattr(sparse_module, "_ROWS_AT_ONCE", 100)
+    monkeypatch.setattr(sparse_module, "_BORDER_ROWS_AT_ONCE", 100)
     monkeypatch.setattr(sparse_module, "_ENTRIES_AT_ONCE", 50_000)
     parts = assert_right(X, weights, precisions)
     assert len(parts.factor.elimination.steps) > len(whole.factor.elimination.steps)

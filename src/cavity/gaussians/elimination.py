@@ -30,10 +30,12 @@ from cavity._types import FloatArray
 IntArray = NDArray[np.int64]
 
 # Costs in flops of a dense matrix product, measured on one thread of x86-64 at about 20 flops per nanosecond.
-PAIR = 300.0  # one pair of entries of a sparse row, in the factorisation and in the selected inverse together
-STEP = 5e6  # overhead of one set
-CORNER = 1.1  # times the cube of the corner's columns: Cholesky 1/3, inverse 2/3, both below the speed of a product
-DENSE = 3.5  # times the square of the corner's columns: one row of a set that is treated as dense
+PAIR_WORK = 300.0  # one pair of entries of a sparse row, in the factorisation and in the selected inverse together
+SET_WORK = 5e6  # overhead of one set
+CORNER_WORK = (
+    1.1  # times the cube of the corner's columns: Cholesky 1/3, inverse 2/3, both below the speed of a product
+)
+DENSE_ROW_WORK = 3.5  # times the square of the corner's columns: one row of a set that is treated as dense
 
 # Entries and pairs that the search looks at, in all: 5 s, half of what the dearest factorisation that is allowed takes.
 _MOST_LOOKED_AT = 2e8
@@ -69,27 +71,27 @@ def dissect(graph: sparse.csr_array, max_work: float) -> Ordering:
     levels: tuple[Level, ...] = ()
     spent = looked_at = 0.0
     best = Ordering((), names, corner_work(names.size))
-    while names.size and spent + STEP < best.work:
+    while names.size and spent + SET_WORK < best.work:
         degrees = np.diff(graph.indptr).astype(np.int64) - 1
         chosen = _independent(graph, degrees)
         last = _last(degrees[chosen], names.size - int(np.count_nonzero(chosen)))
         if spent + last < best.work:
-            best = Ordering((*levels, _level(_rows(graph, chosen), chosen, names)), names[~chosen], spent + last)
+            best = Ordering((*levels, _level(_meeting(graph, chosen), chosen, names)), names[~chosen], spent + last)
         chosen &= degrees <= max(16, 8 * np.median(degrees))  # columns of a high degree would fill the rest
         rest = names[~chosen]
         pairs = pairs_of(degrees[chosen])
-        work = STEP + PAIR * pairs
+        work = SET_WORK + PAIR_WORK * pairs
         gain = corner_work(names.size) - corner_work(rest.size) - work
         looked_at += graph.nnz + pairs
         # The search would take longer than it is worth; so many pairs take 1 s.
         if gain < 0.01 * best.work or pairs > 3e7 or looked_at > _MOST_LOOKED_AT or spent + work > max_work:
             break
-        rows = _rows(graph, chosen)
+        rows = _meeting(graph, chosen)
         levels, spent = (*levels, _level(rows, chosen, names)), spent + work
         best = min(best, Ordering(levels, rest, spent + corner_work(rest.size)), key=lambda ordering: ordering.work)
         # The rest counts as dense, or its graph would take more than 300 MB.
         enough = min(0.7 * float(rest.size) ** 2, 1e7)
-        if _expected(rows) > enough:
+        if _expected_fill(rows) > enough:
             break
         before, names, kept = graph, rest, np.flatnonzero(~chosen)
         graph = graph[kept][:, kept] + rows.T.tocsr() @ rows  # all columns meet that met the same eliminated one
@@ -109,7 +111,7 @@ def _is_hopeless(before: sparse.csr_array, after: sparse.csr_array, max_work: fl
 
 def corner_work(size: float) -> float:
     """Cost of factorising and inverting a dense corner."""
-    return CORNER * float(size) ** 3
+    return CORNER_WORK * float(size) ** 3
 
 
 def pairs_of(counts: IntArray) -> float:
@@ -120,15 +122,17 @@ def pairs_of(counts: IntArray) -> float:
 
 def heavy(counts: IntArray, corner: int) -> NDArray[np.bool_]:
     """Whether rows of so many entries, all in the corner, are cheaper as dense rows than by pairs."""
-    result: NDArray[np.bool_] = PAIR * 0.5 * np.square(counts.astype(np.float64)) > DENSE * float(corner) ** 2
+    result: NDArray[np.bool_] = (
+        PAIR_WORK * 0.5 * np.square(counts.astype(np.float64)) > DENSE_ROW_WORK * float(corner) ** 2
+    )
     return result
 
 
 def _last(counts: IntArray, corner: int) -> float:
     """Cost of a last set and the corner that it leaves."""
     dense = heavy(counts, corner)
-    rows = DENSE * float(np.count_nonzero(dense)) * float(corner) ** 2
-    return STEP + PAIR * pairs_of(counts[~dense]) + rows + corner_work(corner)
+    rows = DENSE_ROW_WORK * float(np.count_nonzero(dense)) * float(corner) ** 2
+    return SET_WORK + PAIR_WORK * pairs_of(counts[~dense]) + rows + corner_work(corner)
 
 
 def _independent(graph: sparse.csr_array, degrees: IntArray) -> NDArray[np.bool_]:
@@ -152,7 +156,7 @@ def _independent(graph: sparse.csr_array, degrees: IntArray) -> NDArray[np.bool_
     return chosen
 
 
-def _rows(graph: sparse.csr_array, chosen: NDArray[np.bool_]) -> sparse.csr_array:
+def _meeting(graph: sparse.csr_array, chosen: NDArray[np.bool_]) -> sparse.csr_array:
     """Where the columns of a set meet the others."""
     return graph[np.flatnonzero(chosen)][:, np.flatnonzero(~chosen)]
 
@@ -161,7 +165,7 @@ def _level(rows: sparse.csr_array, chosen: NDArray[np.bool_], names: IntArray) -
     return Level(names[chosen], np.diff(rows.indptr).astype(np.int64), names[~chosen][rows.indices])
 
 
-def _expected(rows: sparse.csr_array) -> float:
+def _expected_fill(rows: sparse.csr_array) -> float:
     """Entries that an elimination fills, by a sample of columns."""
     size = rows.shape[1]
     sampled = 100
@@ -213,7 +217,7 @@ class Pairs(NamedTuple):
     targets: IntArray
 
 
-class Step(NamedTuple):
+class EliminationStep(NamedTuple):
     """One independent set, or a part of it: columns ``first`` to ``last``, at ``start`` to ``stop`` of the flat array.
 
     ``rows``, ``indptr`` and ``columns`` are the pattern of B, its columns counted from ``last``. Without pairs, all of
@@ -244,7 +248,7 @@ class Elimination(NamedTuple):
     """All steps, and the layout of the flat array."""
 
     layout: Layout
-    steps: tuple[Step, ...]
+    steps: tuple[EliminationStep, ...]
 
 
 def pairs_of_rows(indptr: NDArray[Any]) -> tuple[IntArray, IntArray]:
@@ -257,7 +261,7 @@ def pairs_of_rows(indptr: NDArray[Any]) -> tuple[IntArray, IntArray]:
 
 def plan(ordering: Ordering) -> Elimination:
     """Lay out the flat array and find where all products of entries go."""
-    blocks = [block for level in ordering.levels for block in _blocks(level, ordering.corner)]
+    blocks = [block for level in ordering.levels for block in _parts(level, ordering.corner)]
     order = np.concatenate([*(level.chosen for level, _ in blocks), ordering.corner])
     place = np.empty(order.size, dtype=np.int64)
     place[order] = np.arange(order.size)
@@ -291,11 +295,13 @@ def plan(ordering: Ordering) -> Elimination:
             kind = np.int32 if partners.size <= np.iinfo(np.int32).max else np.int64
             pairs = Pairs(np.concatenate([[0], np.cumsum(met)]).astype(kind), partners.astype(kind), targets)
         first, start = last - level.chosen.size, stop - level.chosen.size - columns[k].size
-        steps.append(Step(first, last, start, stop, owners[k], indptr, (columns[k] - last).astype(np.int32), pairs))
+        steps.append(
+            EliminationStep(first, last, start, stop, owners[k], indptr, (columns[k] - last).astype(np.int32), pairs)
+        )
     return Elimination(layout, tuple(steps))
 
 
-def _blocks(level: Level, corner: IntArray) -> Iterator[tuple[Level, bool]]:
+def _parts(level: Level, corner: IntArray) -> Iterator[tuple[Level, bool]]:
     """Cut a level into parts of bounded memory, and say which are cheaper as dense rows."""
     dense = np.zeros(level.counts.size, dtype=bool)
     if np.isin(level.meets, corner).all():
@@ -313,7 +319,7 @@ def _blocks(level: Level, corner: IntArray) -> Iterator[tuple[Level, bool]]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Factor:
+class SparseCholesky:
     """A factorised matrix; all vectors are in the order of elimination, with columns along the first axis.
 
     ``values`` is the flat array: pivots A and the entries of W. ``root`` is the lower Cholesky factor of the corner,
@@ -391,7 +397,7 @@ class Factor:
             result[part, part] = np.triu(result[part, part]) + np.triu(result[part, part], 1).T
         return result
 
-    def _times_inverse(self, step: Step, w: FloatArray, inverse: FloatArray) -> FloatArray:
+    def _times_inverse(self, step: EliminationStep, w: FloatArray, inverse: FloatArray) -> FloatArray:
         """Entries of W times the inverse of the rest, on the pattern of W."""
         if step.pairs is None:
             rows = _dense(self.elimination, step, w) @ self.corner_inverse
@@ -406,7 +412,7 @@ class Factor:
             x[step.first : step.last] -= w @ x[step.last :]
         return x
 
-    def _eliminated(self) -> Iterator[tuple[Step, FloatArray, sparse.csr_array]]:
+    def _eliminated(self) -> Iterator[tuple[EliminationStep, FloatArray, sparse.csr_array]]:
         """Go through the steps with their pivots and W."""
         total = self.elimination.layout.order.size
         for step in self.elimination.steps:
@@ -415,7 +421,7 @@ class Factor:
             yield step, self.values[step.diagonal], w
 
 
-def eliminate(elimination: Elimination, values: FloatArray) -> Factor:
+def eliminate(elimination: Elimination, values: FloatArray) -> SparseCholesky:
     """Factorise the matrix whose entries are given in the flat array, which is overwritten."""
     for step in elimination.steps:
         pivots, entries = values[step.diagonal], values[step.entries]
@@ -432,16 +438,16 @@ def eliminate(elimination: Elimination, values: FloatArray) -> Factor:
         entries[...] = w
     corner = elimination.layout.corner
     if not corner:
-        return Factor(elimination, values, np.zeros((0, 0)))
+        return SparseCholesky(elimination, values, np.zeros((0, 0)))
     # The upper triangle in C order is the lower one in the order of LAPACK.
     square = values[elimination.layout.corner_start :].reshape(corner, corner).T
     root, failed = lapack.dpotrf(square, lower=1, overwrite_a=1)
     if failed or not np.all(np.isfinite(np.diagonal(root))):
         raise LinAlgError("the precision matrix is not positive definite")
-    return Factor(elimination, values, root)
+    return SparseCholesky(elimination, values, root)
 
 
-def _dense(elimination: Elimination, step: Step, entries: FloatArray) -> FloatArray:
+def _dense(elimination: Elimination, step: EliminationStep, entries: FloatArray) -> FloatArray:
     """Rows of a step whose columns all lie in the corner, as a dense matrix."""
     columns = step.columns - (elimination.layout.inner - step.last)
     result = np.zeros((step.last - step.first, elimination.layout.corner))

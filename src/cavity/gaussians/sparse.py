@@ -24,11 +24,11 @@ from scipy.linalg import LinAlgError, lapack
 from cavity._types import FloatArray
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.elimination import (
-    CORNER,
+    CORNER_WORK,
     Elimination,
-    Factor,
     IntArray,
     Ordering,
+    SparseCholesky,
     dissect,
     eliminate,
     heavy,
@@ -44,7 +44,7 @@ _MOST_ROW_WORK, _MOST_MEETINGS = 50.0, 20_000_000
 # does about 2e10 per second, and bytes.
 MAX_WORK, MAX_MEMORY = 2e11, 4e9
 
-_ROWS_AT_ONCE = 131_072  # bounds what is computed per row and border column to 1 MB per column
+_BORDER_ROWS_AT_ONCE = 131_072  # bounds what is computed per row and border column to 1 MB per column
 
 
 class Pattern(NamedTuple):
@@ -80,7 +80,7 @@ class AnalysedRows(NamedTuple):
         """Parts of the rows, so that what is computed per row and border column takes bounded memory."""
         if not self.border.shape[1]:
             return []
-        return [slice(i, i + _ROWS_AT_ONCE) for i in range(0, self.border.shape[0], _ROWS_AT_ONCE)]
+        return [slice(i, i + _BORDER_ROWS_AT_ONCE) for i in range(0, self.border.shape[0], _BORDER_ROWS_AT_ONCE)]
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def analyse(X: Any, max_work: float = MAX_WORK, max_memory: float = MAX_MEMORY) 
         return Analysis(0, np.inf, np.inf)
     graph = meetings(inner, slice(None)) + sparse.eye_array(inner.shape[1], dtype=bool, format="csr")
     found = _ordered(graph, columns, border, max_work - work, max_memory - memory)
-    rows = None if found.pattern is None else _rows(inner, X[:, border].toarray(), found.pattern)
+    rows = None if found.pattern is None else _analysed(inner, X[:, border].toarray(), found.pattern)
     return Analysis(found.fill, work + found.work, memory + found.memory, found.pattern, rows)
 
 
@@ -207,7 +207,7 @@ def rows_on(pattern: Pattern, X: sparse.csr_array) -> AnalysedRows:
     """Analyse some rows whose columns meet on a known pattern."""
     inner = pattern.elimination.layout.order.size
     columns, border = np.sort(pattern.order[:inner]), pattern.order[inner:]
-    return _rows(sparse.csr_array(X[:, columns]), X[:, border].toarray(), pattern)
+    return _analysed(sparse.csr_array(X[:, columns]), X[:, border].toarray(), pattern)
 
 
 def pattern_of(matrix: sparse.csc_array, border: NDArray[Any]) -> Pattern:
@@ -238,7 +238,7 @@ def _is_full(inner: sparse.csr_array, max_work: float) -> bool:
     analysis would take several seconds.
     """
     size = inner.shape[1]
-    if CORNER * float(size) ** 3 <= max_work:
+    if CORNER_WORK * float(size) ** 3 <= max_work:
         return False
     sample = np.random.default_rng(0).choice(size, 100)
     met = _pattern_only(inner)
@@ -288,7 +288,7 @@ def _pattern(ordering: Ordering, graph: sparse.csr_array, columns: IntArray, bor
     return Pattern(np.concatenate([columns[order], border]), elimination, left, right, at)
 
 
-def _rows(inner: sparse.csr_array, border: FloatArray, pattern: Pattern) -> AnalysedRows:
+def _analysed(inner: sparse.csr_array, border: FloatArray, pattern: Pattern) -> AnalysedRows:
     layout = pattern.elimination.layout
     place = np.empty(layout.order.size, dtype=np.int32)
     place[layout.order] = np.arange(layout.order.size)
@@ -377,7 +377,7 @@ class SparsePrecision:
     entries: FloatArray
     coupling: FloatArray
     border: FloatArray
-    factor: Factor
+    factor: SparseCholesky
     solved: FloatArray
     root: FloatArray
     rows: AnalysedRows | None = None

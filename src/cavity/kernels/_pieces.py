@@ -1,4 +1,4 @@
-"""The closed form of the moments for losses of straight pieces, for one row: see `cavity.moments._pieces`.
+"""The closed form of the moments for losses of straight pieces, for one row: see `cavity.moments.tilted`.
 
 A part is height, mass, drop to the left and right end, shift, distance to the left and right end, variance.
 """
