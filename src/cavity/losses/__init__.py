@@ -12,13 +12,13 @@ work for a number ``y`` and for an array, without ``if``; parts that do not depe
 `cavity.losses.joint` contains losses of several linear predictors.
 """
 
-from cavity.losses._counts import Gamma, NegativeBinomial, Poisson
-from cavity.losses._protocol import Loss as Loss
-from cavity.losses._protocol import Offers as Offers
-from cavity.losses._protocol import Piece as Piece
-from cavity.losses._protocol import offers as offers
-from cavity.losses._reals import Absolute, Huber, Quantile, Squared
-from cavity.losses._signs import Hinge, Logistic, QuasiZeroOne
+from cavity.losses.counts import Gamma, NegativeBinomial, Poisson
+from cavity.losses.protocol import Loss as Loss
+from cavity.losses.protocol import Offers as Offers
+from cavity.losses.protocol import Piece as Piece
+from cavity.losses.protocol import offers as offers
+from cavity.losses.reals import Absolute, Huber, Quantile, Squared
+from cavity.losses.signs import Hinge, Logistic, QuasiZeroOne
 
 __all__ = [
     "Absolute",
