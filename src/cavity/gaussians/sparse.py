@@ -470,13 +470,7 @@ class SparsePrecision:
         return result
 
     def predictor_variance(self, rows: Any) -> FloatArray:
-        """Variance of the predictor of every row, whatever columns meet in it.
-
-        Parameters
-        ----------
-        rows
-            Rows ``(n, dim)``, dense or sparse.
-        """
+        """Variances of predictors of any rows; arguments as in `FactorialGaussian.predictor_variance`."""
         result, is_sparse = np.empty(rows.shape[0]), sparse.issparse(rows)
         size = max(1, _ENTRIES_AT_ONCE // ((self.factor.elimination.layout.corner if is_sparse else self.dim) + 100))
         for start in range(0, result.size, size):
@@ -492,13 +486,7 @@ class SparsePrecision:
         return result
 
     def draws(self, noise: FloatArray) -> FloatArray:
-        """Turn standard normal numbers into draws with mean zero and the inverse as covariance.
-
-        Parameters
-        ----------
-        noise
-            Standard normal numbers ``(n, dim)``, one draw per row.
-        """
+        """Draw with mean zero and the inverse as covariance; arguments as in `FactorialGaussian.draws`."""
         noise = np.asarray(noise, dtype=np.float64).T
         end = self._half.T @ noise[self.inner :]
         return self._restored(np.concatenate([self.factor.draw(noise[: self.inner]) - self.solved @ end, end])).T
@@ -629,13 +617,7 @@ class SparseGaussian:
         return self.factor.solve(np.eye(self.dim))
 
     def covariance_with(self, weights: FloatArray) -> FloatArray:
-        """Covariances of all coordinates with a linear combination of them.
-
-        Parameters
-        ----------
-        weights
-            The linear combination, of shape ``(dim,)``.
-        """
+        """Covariances of all coordinates with a combination; arguments as in `FactorialGaussian.covariance_with`."""
         return self.factor.solve(weights)
 
     def draws(self, noise: FloatArray) -> FloatArray:

@@ -113,8 +113,12 @@ def joint_sites(
     offset
         Known parts of the predictors ``(rows, K)``, beside mean and variance.
     """
-    if offset is not None and np.any(offset):
-        return _with_offset(loss, y, mean, variance, site, power, offset)
+    if offset is not None and np.any(offset):  # in the coordinates of the whole predictors, a site has another shift
+        precision, shift = site
+        moved = shift + _matvec(precision, offset)
+        new = joint_sites(loss, y, mean + offset, variance, (precision, moved), power)
+        apart = 0.5 * np.einsum("bi,bi->b", shift + moved, offset)
+        return JointSite(new.precision, new.shift - _matvec(new.precision, offset), new.log_scale + apart)
     n, k = mean.shape
     if k <= max(_GRIDS):
         return _matched(loss, y, mean, variance, site, power)
@@ -122,15 +126,6 @@ def joint_sites(
     parts = _slices(np.arange(n), 2 * _PAIRS * (k + 2)) or [np.arange(0)]
     found = [scheme(loss, *_of_rows(part, y, mean, variance, site, power)) for part in parts]
     return JointSite(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
-
-
-def _with_offset(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power: Any, offset: Any) -> JointSite:
-    """Fit in the coordinates of the whole predictors, where a site has another shift."""
-    precision, shift = site
-    moved = shift + _matvec(precision, offset)
-    new = joint_sites(loss, y, mean + offset, variance, (precision, moved), power)
-    apart = 0.5 * np.einsum("bi,bi->b", shift + moved, offset)
-    return JointSite(new.precision, new.shift - _matvec(new.precision, offset), new.log_scale + apart)
 
 
 def _matched(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power: Any) -> JointSite:
@@ -208,7 +203,11 @@ def _expected(loss: Any, y: Any, mean: Any, variance: Any, site: Any, power: Any
         averaged = loss.averages(y, *_spread_nodes(mean, variance))
     else:
         nodes, weights = _fixed_nodes(mean.shape[1])
-        averaged = _averages(loss, y, mean[:, None] + nodes @ _cholesky(variance).transpose(0, 2, 1), weights)
+        z = mean[:, None] + nodes @ _cholesky(variance).transpose(0, 2, 1)
+        averaged = 0.0, 0.0, 0.0
+        for j, weight in enumerate(weights):  # one node at a time bounds the memory
+            parts = loss.derivatives(y, z[:, j])
+            averaged = tuple(total + weight * part for total, part in zip(averaged, parts, strict=True))
     return _from_slopes(averaged, mean, variance, site, power)
 
 
@@ -249,10 +248,9 @@ def joint_log_masses(loss: Any, y: FloatArray, mean: FloatArray, variance: Float
     """
     n, k = mean.shape
     nodes, weights = _grid_nodes(_GRIDS[k][1], k) if k <= max(_GRIDS) else _fixed_nodes(k)
-    found = [np.empty(0)]
-    for part in _slices(np.arange(n), weights.size * (k + 2)):
-        found.append(_log_masses(loss, y[part], mean[part], variance[part], nodes, weights))
-    return np.concatenate(found)
+    parts = _slices(np.arange(n), weights.size * (k + 2))
+    found = [_log_masses(loss, y[part], mean[part], variance[part], nodes, weights) for part in parts]
+    return np.concatenate([np.empty(0), *found])
 
 
 def _log_masses(loss: Any, y: Any, mean: Any, variance: Any, nodes: FloatArray, weights: FloatArray) -> FloatArray:
@@ -320,14 +318,6 @@ def _from_slopes(averaged: Any, mean: Any, variance: Any, site: Any, power: Any)
     second = variance + mean[:, :, None] * mean[:, None, :]
     site_cost = 0.5 * np.einsum("bij,bij->b", precision, second) - np.einsum("bi,bi->b", shift, mean)
     return JointSite(new_precision, new_shift, site_cost - power * value)
-
-
-def _averages(loss: Any, y: Any, z: FloatArray, weights: FloatArray) -> tuple[Any, Any, Any]:
-    value, slope, curvature = 0.0, 0.0, 0.0
-    for j, weight in enumerate(weights):
-        parts = loss.derivatives(y, z[:, j])
-        value, slope, curvature = value + weight * parts[0], slope + weight * parts[1], curvature + weight * parts[2]
-    return value, slope, curvature
 
 
 def _matvec(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
