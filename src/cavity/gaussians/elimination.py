@@ -25,16 +25,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import LinAlgError, lapack
 
-from cavity._types import FloatArray
-
-IntArray = NDArray[np.int64]
+from cavity._types import FloatArray, IndexArray
 
 # Costs in flops of a dense matrix product, measured on one thread of x86-64 at about 20 flops per nanosecond.
 PAIR_WORK = 300.0  # one pair of entries of a sparse row, in the factorisation and in the selected inverse together
 SET_WORK = 5e6  # overhead of one set
-CORNER_WORK = (
-    1.1  # times the cube of the corner's columns: Cholesky 1/3, inverse 2/3, both below the speed of a product
-)
+CORNER_WORK = 1.1  # times the cube of the corner's columns: Cholesky 1/3, inverse 2/3, both slower than a product
 DENSE_ROW_WORK = 3.5  # times the square of the corner's columns: one row of a set that is treated as dense
 
 # Entries and pairs that the search looks at, in all: 5 s, half of what the dearest factorisation that is allowed takes.
@@ -47,16 +43,16 @@ _PAIRS_AT_ONCE = 4_000_000
 class Level(NamedTuple):
     """One independent set, and where its columns meet the columns that remain (by their names)."""
 
-    chosen: IntArray
-    counts: IntArray
-    meets: IntArray
+    chosen: IndexArray
+    counts: IndexArray
+    meets: IndexArray
 
 
 class Ordering(NamedTuple):
     """Sets to eliminate one after the other, the columns of the dense corner, and the predicted cost."""
 
     levels: tuple[Level, ...]
-    corner: IntArray
+    corner: IndexArray
     work: float
 
 
@@ -114,13 +110,13 @@ def corner_work(size: float) -> float:
     return CORNER_WORK * float(size) ** 3
 
 
-def pairs_of(counts: IntArray) -> float:
+def pairs_of(counts: IndexArray) -> float:
     """Count the pairs of entries of all rows, those of an entry with itself included."""
     k = counts.astype(np.float64)
     return float(0.5 * np.sum(k * (k + 1.0)))
 
 
-def heavy(counts: IntArray, corner: int) -> NDArray[np.bool_]:
+def heavy(counts: IndexArray, corner: int) -> NDArray[np.bool_]:
     """Whether rows of so many entries, all in the corner, are cheaper as dense rows than by pairs."""
     result: NDArray[np.bool_] = (
         PAIR_WORK * 0.5 * np.square(counts.astype(np.float64)) > DENSE_ROW_WORK * float(corner) ** 2
@@ -128,14 +124,14 @@ def heavy(counts: IntArray, corner: int) -> NDArray[np.bool_]:
     return result
 
 
-def _last(counts: IntArray, corner: int) -> float:
+def _last(counts: IndexArray, corner: int) -> float:
     """Cost of a last set and the corner that it leaves."""
     dense = heavy(counts, corner)
     rows = DENSE_ROW_WORK * float(np.count_nonzero(dense)) * float(corner) ** 2
     return SET_WORK + PAIR_WORK * pairs_of(counts[~dense]) + rows + corner_work(corner)
 
 
-def _independent(graph: sparse.csr_array, degrees: IntArray) -> NDArray[np.bool_]:
+def _independent(graph: sparse.csr_array, degrees: IndexArray) -> NDArray[np.bool_]:
     """Greedy maximal independent set by low degree: in every round, all columns that come before their neighbours."""
     n = degrees.size
     rank = np.empty(n, dtype=np.int32)
@@ -161,7 +157,7 @@ def _meeting(graph: sparse.csr_array, chosen: NDArray[np.bool_]) -> sparse.csr_a
     return graph[np.flatnonzero(chosen)][:, np.flatnonzero(~chosen)]
 
 
-def _level(rows: sparse.csr_array, chosen: NDArray[np.bool_], names: IntArray) -> Level:
+def _level(rows: sparse.csr_array, chosen: NDArray[np.bool_], names: IndexArray) -> Level:
     return Level(names[chosen], np.diff(rows.indptr).astype(np.int64), names[~chosen][rows.indices])
 
 
@@ -178,12 +174,12 @@ def _expected_fill(rows: sparse.csr_array) -> float:
 class Layout(NamedTuple):
     """Where the entries of a matrix lie in the flat array; columns are counted in the order of elimination."""
 
-    order: IntArray
+    order: IndexArray
     corner: int
     corner_start: int
-    diagonal: IntArray
-    keys: IntArray
-    shifts: IntArray
+    diagonal: IndexArray
+    keys: IndexArray
+    shifts: IndexArray
 
     @property
     def inner(self) -> int:
@@ -195,7 +191,7 @@ class Layout(NamedTuple):
         """Length of the flat array."""
         return self.corner_start + self.corner**2
 
-    def positions(self, left: IntArray, right: IntArray) -> IntArray:
+    def positions(self, left: IndexArray, right: IndexArray) -> IndexArray:
         """Positions of the entries of pairs of columns, left <= right, that lie in the pattern."""
         result = self.corner_start + (left - self.inner) * self.corner + (right - self.inner)
         inside = np.flatnonzero(left < self.inner)
@@ -214,7 +210,7 @@ class Pairs(NamedTuple):
 
     indptr: NDArray[Any]
     partners: NDArray[Any]
-    targets: IntArray
+    targets: IndexArray
 
 
 class EliminationStep(NamedTuple):
@@ -228,7 +224,7 @@ class EliminationStep(NamedTuple):
     last: int
     start: int
     stop: int
-    rows: IntArray
+    rows: IndexArray
     indptr: NDArray[np.int32]
     columns: NDArray[np.int32]
     pairs: Pairs | None
@@ -251,7 +247,7 @@ class Elimination(NamedTuple):
     steps: tuple[EliminationStep, ...]
 
 
-def pairs_of_rows(indptr: NDArray[Any]) -> tuple[IntArray, IntArray]:
+def pairs_of_rows(indptr: NDArray[Any]) -> tuple[IndexArray, IndexArray]:
     """Pair every entry of a CSR pattern with itself and the later ones of its row: how many, and which."""
     counts = np.repeat(indptr[1:].astype(np.int64), np.diff(indptr)) - np.arange(int(indptr[-1]))
     begins = np.cumsum(counts) - counts
@@ -301,7 +297,7 @@ def plan(ordering: Ordering) -> Elimination:
     return Elimination(layout, tuple(steps))
 
 
-def _parts(level: Level, corner: IntArray) -> Iterator[tuple[Level, bool]]:
+def _parts(level: Level, corner: IndexArray) -> Iterator[tuple[Level, bool]]:
     """Cut a level into parts of bounded memory, and say which are cheaper as dense rows."""
     dense = np.zeros(level.counts.size, dtype=bool)
     if np.isin(level.meets, corner).all():

@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import LinAlgError, lapack
 
-from cavity._types import FloatArray
+from cavity._types import FloatArray, IndexArray
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.elimination import (
     CORNER_WORK,
     Elimination,
-    IntArray,
     Ordering,
     SparseCholesky,
     dissect,
@@ -44,6 +43,7 @@ _MOST_ROW_WORK, _MOST_MEETINGS = 50.0, 20_000_000
 # does about 2e10 per second, and bytes.
 MAX_WORK, MAX_MEMORY = 2e11, 4e9
 
+_ENTRIES_AT_ONCE = 10_000_000  # of dense rows: bounds them to 80 MB
 _BORDER_ROWS_AT_ONCE = 131_072  # bounds what is computed per row and border column to 1 MB per column
 
 
@@ -53,11 +53,11 @@ class Pattern(NamedTuple):
     Entries begin with the diagonal; ``left`` <= ``right`` are counted in the order of elimination.
     """
 
-    order: IntArray
+    order: IndexArray
     elimination: Elimination
-    left: IntArray
-    right: IntArray
-    at: IntArray
+    left: IndexArray
+    right: IndexArray
+    at: IndexArray
 
 
 class AnalysedRows(NamedTuple):
@@ -155,7 +155,7 @@ class ColumnCounts(NamedTuple):
         return ColumnCounts(self.counts + other.counts, self.rows + other.rows, max(self.widest, other.widest))
 
     @property
-    def split(self) -> tuple[IntArray, IntArray]:
+    def split(self) -> tuple[IndexArray, IndexArray]:
         """Inner columns, and the border: columns that meet almost all others, and are kept as dense ones."""
         dense = self.counts > 0.25 * self.rows
         return np.flatnonzero(~dense), np.flatnonzero(dense)
@@ -176,7 +176,7 @@ def analyse_blocks(blocks: Callable[[], Iterable[sparse.csr_array]], max_work: f
 
 
 def analyse_meetings(
-    found: ColumnCounts, met: Callable[[IntArray], Iterable[sparse.csr_array]], max_work: float = MAX_WORK
+    found: ColumnCounts, met: Callable[[IndexArray], Iterable[sparse.csr_array]], max_work: float = MAX_WORK
 ) -> Analysis:
     """Do the same for rows in several places: ``met`` gives which of some columns meet in the rows of each."""
     rows, (columns, border) = found.rows, found.split
@@ -193,7 +193,7 @@ def analyse_meetings(
     return replace(ordered, work=work + ordered.work)
 
 
-def meetings(X: sparse.csr_array, columns: IntArray | slice) -> sparse.csr_array:
+def meetings(X: sparse.csr_array, columns: IndexArray | slice) -> sparse.csr_array:
     """Which of these columns meet in a row."""
     met = _pattern_only(X[:, columns])
     return met.T.tocsr() @ met
@@ -255,7 +255,7 @@ def _row_work(products: float, entries: float, rows: int, border: int) -> float:
 
 
 def _ordered(
-    graph: sparse.csr_array, columns: IntArray, border: IntArray, max_work: float, max_memory: float
+    graph: sparse.csr_array, columns: IndexArray, border: IndexArray, max_work: float, max_memory: float
 ) -> Analysis:
     """Analyse a matrix from which columns meet, without its rows."""
     ordering = dissect(graph, max_work)
@@ -275,7 +275,7 @@ def _ordered(
     return Analysis(fill + entries, work, memory, _pattern(ordering, graph, columns, border))
 
 
-def _pattern(ordering: Ordering, graph: sparse.csr_array, columns: IntArray, border: IntArray) -> Pattern:
+def _pattern(ordering: Ordering, graph: sparse.csr_array, columns: IndexArray, border: IndexArray) -> Pattern:
     elimination = plan(ordering)
     order = elimination.layout.order
     place = np.empty(order.size, dtype=np.int64)
@@ -350,9 +350,6 @@ class PatternSums(NamedTuple):
     def times(self, factor: float) -> PatternSums:
         """Multiply all by a factor."""
         return PatternSums(*(factor * part for part in self))
-
-
-_ENTRIES_AT_ONCE = 10_000_000  # of dense rows: bounds them to 80 MB
 
 
 @dataclass(frozen=True, eq=False, repr=False)
