@@ -23,7 +23,7 @@ from cavity.gaussians import analyse
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.gaussians.sparse import analyse_blocks
 from cavity.losses.joint import Softmax
-from cavity.noise import log_normalizer
+from cavity.losses.noise import log_normalizer
 
 OPTIONS = Options(100, 1e-4)
 

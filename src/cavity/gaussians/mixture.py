@@ -12,8 +12,9 @@ from scipy.special import ndtr, ndtri
 from cavity._types import FloatArray
 from cavity.gaussians.dense import DenseGaussian
 
-# Halvings of an interval: quantiles to twelve digits of the spread of the parts.
-_HALVINGS = 40
+# Most halvings of the interval between the quantiles of the parts, and what is left of it, in standard deviations of
+# the narrowest part, where they end.
+_HALVINGS, _EXACT = 60, 1e-13
 # Steps of this share of one, modulo one, fill the unit interval evenly.
 _GOLDEN = 0.6180339887498949
 
@@ -125,8 +126,11 @@ def normal_mixture_quantile(weights: FloatArray, means: FloatArray, stds: FloatA
     each = means + stds * ndtri(q)
     low, high = np.min(each, axis=0), np.max(each, axis=0)
     stds = np.maximum(stds, np.finfo(np.float64).tiny)
+    narrowest = np.min(stds, axis=0)
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         below = weights @ ndtr((middle - means) / stds) < q
         low, high = np.where(below, middle, low), np.where(below, high, middle)
+        if np.all(high - low <= _EXACT * narrowest):
+            break
     return np.asarray(0.5 * (low + high))

@@ -140,9 +140,9 @@ class _Reader:
         self._note(_name_of(kind))
         self._take_all(kind.__bases__)
         for name, member in sorted(vars(kind).items()):
-            # What NamedTuple writes into a class besides its fields; none of it is compiled.
-            generated = name in ("_asdict", "_field_defaults", "_make", "_replace")
-            if generated or (name.startswith("__") and name.endswith("__")):
+            # What NamedTuple writes into a class besides its fields, and the noise of a loss; none of it is compiled.
+            plain = name in ("_asdict", "_field_defaults", "_make", "_replace", "noise")
+            if plain or (name.startswith("__") and name.endswith("__")):
                 continue
             self._note(name)
             if type(member).__name__ != "_tuplegetter":

@@ -9,7 +9,8 @@ linear loss, which allows exact integrals. It returns triples ``(end, slope, off
 ``offset + slope * z`` for ``z`` between the previous end and ``end``, and the last end is infinity. The method must
 work for a number ``y`` and for an array, without ``if``; parts that do not depend on ``y`` can be floats.
 
-`cavity.losses.joint` contains losses of several linear predictors.
+`cavity.losses.joint` contains losses of several linear predictors. `cavity.losses.noise` describes the noise of targets
+that a loss stands for, from its method ``noise``.
 """
 
 from cavity.losses.counts import Gamma, NegativeBinomial, Poisson

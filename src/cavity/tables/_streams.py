@@ -14,7 +14,7 @@ from cavity.ep.row_sites import noise_slope
 from cavity.estimators._design import Data, squared, with_intercept
 from cavity.estimators._runs import Task
 from cavity.estimators._streams import ProductStreams
-from cavity.noise import site_factor, with_scale
+from cavity.losses.noise import site_factor, with_scale
 
 
 def one_pass(task: Task, blocks: Iterable[Data]) -> list[Result]:
