@@ -51,8 +51,8 @@ from cavity.estimators._sources import Coding, Moments, Summary
 from cavity.factors.arranged import Rows
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.gaussians import Analysis
-from cavity.gaussians._analysis import ColumnCounts, analyse_meetings, meetings
 from cavity.gaussians.dense import WIDEST_COVARIANCE
+from cavity.gaussians.sparse import ColumnCounts, analyse_meetings, meetings
 
 Model = TypeVar("Model", EPClassifier, EPRegressor)
 Found = TypeVar("Found")

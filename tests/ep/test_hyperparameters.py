@@ -30,8 +30,8 @@ from cavity.ep.sparse import SparseWork
 from cavity.factors.arranged import Rows
 from cavity.gaussians import analyse
 from cavity.losses import Absolute, Gamma, Huber, Logistic, NegativeBinomial, Quantile, Squared
+from cavity.losses.noise import log_normalizer, predictive_quantile, with_scale
 from cavity.moments import tilts
-from cavity.noise import log_normalizer, predictive_quantile, with_scale
 
 STORAGES = {"dense": np.asarray, "sparse": sparse.csr_array}
 D = 7

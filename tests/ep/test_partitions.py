@@ -20,10 +20,10 @@ from cavity.ep.result import Status
 from cavity.ep.sparse import SparseWork
 from cavity.factors.arranged import Rows
 from cavity.gaussians import analyse
-from cavity.gaussians._analysis import analyse_blocks
 from cavity.gaussians.factorial import FactorialGaussian
+from cavity.gaussians.sparse import analyse_blocks
 from cavity.losses.joint import Softmax
-from cavity.noise import log_normalizer
+from cavity.losses.noise import log_normalizer
 
 OPTIONS = Options(100, 1e-4)
 

@@ -10,9 +10,7 @@ from cavity.ep.options import Options
 from cavity.ep.sparse import SparseWork
 from cavity.factors.arranged import Rows
 from cavity.gaussians import FactorialGaussian, analyse
-from cavity.gaussians._analysis import analyse_blocks, rows_on
-from cavity.gaussians._sums import PatternSums
-from cavity.gaussians.sparse import factorise, factorise_sums
+from cavity.gaussians.sparse import PatternSums, analyse_blocks, factorise, factorise_sums, rows_on
 
 
 class InBlocks:

@@ -8,7 +8,7 @@ from sklearn.linear_model import GammaRegressor, PoissonRegressor
 from sklearn.metrics import d2_absolute_error_score, d2_pinball_score, d2_tweedie_score, r2_score
 
 from cavity.losses import Gamma, NegativeBinomial
-from cavity.noise import log_normalizer
+from cavity.losses.noise import log_normalizer
 
 COEF, INTERCEPT = np.array([1.0, -1.0, 0.5, 0.0]), 0.7
 RATES = ["gamma", "negative_binomial"]

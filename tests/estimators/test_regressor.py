@@ -26,7 +26,7 @@ from scipy.stats import multivariate_normal, norm, poisson
 
 from cavity import EPRegressor, FactorialGaussian, LinearFactor, Status, fit
 from cavity.losses import Absolute, Huber, Logistic, Poisson, Quantile, Squared
-from cavity.noise import log_normalizer
+from cavity.losses.noise import log_normalizer
 
 REAL = ["squared", "huber", "absolute", "quantile"]
 

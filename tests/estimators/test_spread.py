@@ -10,8 +10,7 @@ from scipy.stats import norm
 
 import cavity
 from cavity import EPRegressor
-from cavity.losses.joint import Normal
-from cavity.noise import spread_quantile, spread_std
+from cavity.losses.joint import Normal, spread_quantile, spread_std
 
 
 def widening(n=2000, seed=0):

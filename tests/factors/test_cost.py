@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cases import assert_close, finite, fit, gaussian_cost, seeds, standard_prior, vectors
 from cavity import CostFactor
-from cavity.factors import _cost
+from cavity.factors import cost as cost_module
 
 ROUNDING = 1e-10
 DOUBLE = 1e-12
@@ -205,7 +205,7 @@ def test_missing_jax_names_what_to_install(monkeypatch):
     def absent(name, *args, **kwargs):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr(_cost, "import_module", absent)
+    monkeypatch.setattr(cost_module, "import_module", absent)
     with pytest.raises(ImportError, match=r"needs JAX: pip install jax, or leave it out for finite diff"):
         CostFactor(jax_bumps, 1, differentiate="jax")
     assert CostFactor(bumps, 1).derivatives(np.zeros(1)).gradient == pytest.approx([1.0])
@@ -220,7 +220,7 @@ def test_jax_is_not_needed_by_the_import_of_the_library(monkeypatch):
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without_jax)
-    spec = importlib.util.find_spec("cavity.factors._cost")
+    spec = importlib.util.find_spec("cavity.factors.cost")
     fresh = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(__import__("sys").modules, spec.name, fresh)
     spec.loader.exec_module(fresh)

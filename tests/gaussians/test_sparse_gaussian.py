@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.linalg import LinAlgError
 
-from cavity.gaussians import SparseGaussian, SparsePrecision, _analysis, _elimination, _ordering, analyse, factorise
+from cavity.gaussians import SparseGaussian, SparsePrecision, analyse, elimination, factorise
 from cavity.gaussians import sparse as sparse_module
 
 CLOSE = 1e-8
@@ -60,8 +60,8 @@ def with_dense_columns(rng: np.random.Generator, rows: sparse.csr_array, count: 
 
 def eager(patch: pytest.MonkeyPatch) -> None:
     """Let sets be eliminated where a dense corner would be faster, since problems of tests are small."""
-    patch.setattr(_ordering, "STEP", 0.0)
-    patch.setattr(_ordering, "PAIR", 1.0)
+    patch.setattr(elimination, "SET_WORK", 0.0)
+    patch.setattr(elimination, "PAIR_WORK", 1.0)
 
 
 def dense_precision(X, weights, precisions):
@@ -125,8 +125,8 @@ def test_several_steps_in_parts(design, a, b, steps, monkeypatch):
     weights, precisions = rng.gamma(1.0, size=600), np.ones(X.shape[1])
     whole = assert_right(X, weights, precisions)
     assert len(whole.factor.elimination.steps) >= steps
-    monkeypatch.setattr(_elimination, "_PAIRS_AT_ONCE", 50)
-    monkeypatch.setattr(_analysis, "_ROWS_AT_ONCE", 100)
+    monkeypatch.setattr(elimination, "_PAIRS_AT_ONCE", 50)
+    monkeypatch.setattr(sparse_module, "_BORDER_ROWS_AT_ONCE", 100)
     monkeypatch.setattr(sparse_module, "_ENTRIES_AT_ONCE", 50_000)
     parts = assert_right(X, weights, precisions)
     assert len(parts.factor.elimination.steps) > len(whole.factor.elimination.steps)
@@ -213,9 +213,9 @@ def test_the_search_for_an_order_ends_where_it_would_take_longer_than_a_factoris
     right = np.concatenate([places[:, 1:].ravel(), places[1:].ravel()])
     met = sparse.coo_array((np.ones(left.size, dtype=bool), (left, right)), shape=(places.size,) * 2).tocsr()
     graph = sparse.csr_array(met + met.T + sparse.eye_array(places.size, dtype=bool))
-    levels = len(_ordering.dissect(graph, np.inf).levels)
-    monkeypatch.setattr(_ordering, "_MOST_LOOKED_AT", 10.0 * graph.nnz)
-    assert 2 < len(_ordering.dissect(graph, np.inf).levels) < 0.5 * levels
+    levels = len(elimination.dissect(graph, np.inf).levels)
+    monkeypatch.setattr(elimination, "_MOST_LOOKED_AT", 10.0 * graph.nnz)
+    assert 2 < len(elimination.dissect(graph, np.inf).levels) < 0.5 * levels
 
 
 def test_shapes_are_checked():

@@ -15,7 +15,7 @@ from cavity.ep.roles import Posterior
 from cavity.ep.snapshots import State
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss, offers
-from cavity.noise import site_factor, with_scale
+from cavity.losses.noise import site_factor, with_scale
 
 FloatArray = NDArray[np.float64]
 

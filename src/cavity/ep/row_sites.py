@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.losses import Loss
+from cavity.losses.noise import log_normalizer, with_scale
 from cavity.moments import tilts
-from cavity.noise import log_normalizer, with_scale
 
 FloatArray = NDArray[np.float64]
 

@@ -18,10 +18,8 @@ from cavity.ep.dense import doubling_parts, equal_parts, share_within
 from cavity.ep.knowledge import SparseKnowledge
 from cavity.ep.snapshots import State, arrays_of, gaussian_of
 from cavity.gaussians import Analysis, SparsePrecision
-from cavity.gaussians._analysis import AnalysedRows, rows_on
-from cavity.gaussians._sums import PatternSums
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.gaussians.sparse import factorise_sums
+from cavity.gaussians.sparse import AnalysedRows, PatternSums, factorise_sums, rows_on
 
 FloatArray = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from cavity._checks import whole_number
 from cavity.estimators._design import checked_offset
 from cavity.estimators._posteriors import draws_of
 from cavity.losses.joint import Normal
-from cavity.noise import log_normalizer, predictive_quantile
+from cavity.losses.noise import log_normalizer, predictive_quantile
 
 FloatArray = NDArray[np.float64]
 

@@ -21,7 +21,7 @@ from cavity.estimators._spread import LinearSpread
 from cavity.gaussians.factorial import LOG_2PI
 from cavity.gaussians.mixture import GaussianMixture, normal_mixture_quantile
 from cavity.losses import Loss
-from cavity.noise import log_normalizer, mixture_quantile, predictive_std, with_scale
+from cavity.losses.noise import log_normalizer, mixture_quantile, predictive_std, with_scale
 
 FloatArray = NDArray[np.float64]
 

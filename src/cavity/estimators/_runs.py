@@ -35,8 +35,8 @@ from cavity.factors.columns import Columns
 from cavity.gaussians import Analysis
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss, offers
+from cavity.losses.noise import log_normalizer, with_scale
 from cavity.moments import tilts
-from cavity.noise import log_normalizer, with_scale
 from cavity.schemes import ExactProjection
 
 FloatArray = NDArray[np.float64]

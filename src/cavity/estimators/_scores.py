@@ -12,8 +12,9 @@ from scipy.special import xlogy
 
 from cavity import losses
 from cavity.losses import Loss
+from cavity.losses.joint import spread_log_density
+from cavity.losses.noise import log_normalizer
 from cavity.moments import tilts
-from cavity.noise import log_normalizer, spread_log_density
 
 FloatArray = NDArray[np.float64]
 Score = Callable[[Any, Any, Any, Any], Any]

@@ -15,8 +15,7 @@ from cavity.estimators._plan import Plan, plan_joint
 from cavity.estimators._posteriors import joint_latent
 from cavity.estimators._targets import NormalisedTargets
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.losses.joint import Normal
-from cavity.noise import spread_quantile, spread_std
+from cavity.losses.joint import Normal, spread_quantile, spread_std
 
 FloatArray = NDArray[np.float64]
 

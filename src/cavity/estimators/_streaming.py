@@ -26,7 +26,7 @@ from cavity.factors.columns import Columns, ColumnSums
 from cavity.factors.rows import dense_rows
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 from cavity.losses import Loss
-from cavity.noise import with_scale
+from cavity.losses.noise import with_scale
 
 # Rows per coefficient that are fitted together at least: fewer are often separable, or leave no noise, and suggest
 # variances that are far off.

@@ -24,7 +24,7 @@ from cavity.estimators._streams import scale_of
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 from cavity.losses.joint import Normal
-from cavity.noise import log_normalizer, site_factor, with_scale
+from cavity.losses.noise import log_normalizer, site_factor, with_scale
 
 FloatArray = NDArray[np.float64]
 

@@ -143,22 +143,10 @@ class AffineGaussian:
         return self.change.coefficients(np.ascontiguousarray(half.T))
 
     def draws(self, noise: FloatArray) -> FloatArray:
-        """Turn standard normal numbers into draws of the normalised density.
-
-        Parameters
-        ----------
-        noise
-            Standard normal numbers ``(n, dim)``, one draw per row.
-        """
+        """Draw from the normalised density; arguments as in `FactorialGaussian.draws`."""
         return self.change.coefficients(self.inner.draws(noise).T).T
 
     def predictor_variance(self, rows: Any) -> FloatArray:
-        """Variance of the linear predictor of every row.
-
-        Parameters
-        ----------
-        rows
-            Rows ``(n, dim)``, dense or sparse.
-        """
+        """Variance of the linear predictor of every row; arguments as in `FactorialGaussian.predictor_variance`."""
         found: FloatArray = self.inner.predictor_variance(self.change.rows(rows))
         return found

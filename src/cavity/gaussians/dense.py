@@ -63,31 +63,13 @@ class DenseGaussian:
         return np.sqrt(self.variance)
 
     def draws(self, noise: FloatArray) -> FloatArray:
-        """Turn standard normal numbers into draws of the normalised density.
-
-        Parameters
-        ----------
-        noise
-            Standard normal numbers ``(n, dim)``, one draw per row.
-        """
+        """Draw from the normalised density; arguments as in `FactorialGaussian.draws`."""
         return np.asarray(self.mean + noise @ self.root.T)
 
     def covariance_with(self, weights: FloatArray) -> FloatArray:
-        """Covariances of all coordinates with a linear combination of them.
-
-        Parameters
-        ----------
-        weights
-            The linear combination, of shape ``(dim,)``.
-        """
+        """Covariances of all coordinates with a combination; arguments as in `FactorialGaussian.covariance_with`."""
         return np.asarray(self.root @ (self.root.T @ weights))
 
     def predictor_variance(self, rows: Any) -> FloatArray:
-        """Variance of the linear predictor of every row.
-
-        Parameters
-        ----------
-        rows
-            Rows ``(n, dim)``, dense or sparse.
-        """
+        """Variance of the linear predictor of every row; arguments as in `FactorialGaussian.predictor_variance`."""
         return np.asarray(np.sum(np.square(np.asarray(rows @ self.root)), axis=1))

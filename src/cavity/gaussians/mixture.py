@@ -12,8 +12,9 @@ from scipy.special import ndtr, ndtri
 from cavity._types import FloatArray
 from cavity.gaussians.dense import DenseGaussian
 
-# Halvings of an interval: quantiles to twelve digits of the spread of the parts.
-_HALVINGS = 40
+# Most halvings of the interval between the quantiles of the parts, and what is left of it, in standard deviations of
+# the narrowest part, where they end.
+_HALVINGS, _EXACT = 60, 1e-13
 # Steps of this share of one, modulo one, fill the unit interval evenly.
 _GOLDEN = 0.6180339887498949
 
@@ -81,13 +82,7 @@ class GaussianMixture:
         return np.asarray(std[:, None] * vectors * np.sqrt(np.maximum(values, 0.0)))
 
     def draws(self, noise: FloatArray) -> FloatArray:
-        """Turn standard normal numbers into draws of the normalised density, part by part in turn by their weights.
-
-        Parameters
-        ----------
-        noise
-            Standard normal numbers ``(n, dim)``, one draw per row.
-        """
+        """Draw from the parts in turn, by their weights; arguments as in `FactorialGaussian.draws`."""
         ends = np.cumsum(self.weights)
         turns = np.minimum(np.searchsorted(ends, (0.5 + _GOLDEN * np.arange(len(noise))) % 1.0), len(self.parts) - 1)
         found = np.empty_like(noise)
@@ -96,13 +91,7 @@ class GaussianMixture:
         return found
 
     def predictor_variance(self, rows: Any) -> FloatArray:
-        """Variance of the linear predictor of every row.
-
-        Parameters
-        ----------
-        rows
-            Rows ``(n, dim)``, dense or sparse.
-        """
+        """Variance of the linear predictor of every row; arguments as in `FactorialGaussian.predictor_variance`."""
         if isinstance(self.parts[0], DenseGaussian):
             return np.asarray(np.sum(np.square(np.asarray(rows @ self.root)), axis=1))
         means, variances = self.predictors(rows)
@@ -110,13 +99,7 @@ class GaussianMixture:
         return np.asarray(self.weights @ (variances + np.square(means - center)))
 
     def predictors(self, rows: Any) -> tuple[FloatArray, FloatArray]:
-        """Means and variances ``(parts, n)`` of the linear predictors of rows in every part.
-
-        Parameters
-        ----------
-        rows
-            Rows ``(n, dim)``, dense or sparse.
-        """
+        """Means and variances ``(parts, n)`` of the linear predictors of rows; arguments as in `predictor_variance`."""
         means = np.array([np.asarray(rows @ part.mean) for part in self.parts])
         return means, np.array([part.predictor_variance(rows) for part in self.parts])
 
@@ -143,8 +126,11 @@ def normal_mixture_quantile(weights: FloatArray, means: FloatArray, stds: FloatA
     each = means + stds * ndtri(q)
     low, high = np.min(each, axis=0), np.max(each, axis=0)
     stds = np.maximum(stds, np.finfo(np.float64).tiny)
+    narrowest = np.min(stds, axis=0)
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         below = weights @ ndtr((middle - means) / stds) < q
         low, high = np.where(below, middle, low), np.where(below, high, middle)
+        if np.all(high - low <= _EXACT * narrowest):
+            break
     return np.asarray(0.5 * (low + high))

@@ -316,7 +316,7 @@ def bend(loss: Any, place: Any, end: float, other: float) -> float:
     return near
 
 
-# Straight pieces, in closed form: see `cavity.moments._pieces`. A part is height, mass, drop to the left and right end,
+# Straight pieces, in closed form: see `cavity.moments.tilted`. A part is height, mass, drop to the left and right end,
 # shift, distance to the left and right end, variance.
 Part = tuple[float, float, float, float, float, float, float, float]
 

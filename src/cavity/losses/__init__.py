@@ -9,16 +9,17 @@ linear loss, which allows exact integrals. It returns triples ``(end, slope, off
 ``offset + slope * z`` for ``z`` between the previous end and ``end``, and the last end is infinity. The method must
 work for a number ``y`` and for an array, without ``if``; parts that do not depend on ``y`` can be floats.
 
-`cavity.losses.joint` contains losses of several linear predictors.
+`cavity.losses.joint` contains losses of several linear predictors. `cavity.losses.noise` describes the noise of targets
+that a loss stands for, from its method ``noise``.
 """
 
-from cavity.losses._counts import Gamma, NegativeBinomial, Poisson
-from cavity.losses._protocol import Loss as Loss
-from cavity.losses._protocol import Offers as Offers
-from cavity.losses._protocol import Piece as Piece
-from cavity.losses._protocol import offers as offers
-from cavity.losses._reals import Absolute, Huber, Quantile, Squared
-from cavity.losses._signs import Hinge, Logistic, QuasiZeroOne
+from cavity.losses.counts import Gamma, NegativeBinomial, Poisson
+from cavity.losses.protocol import Loss as Loss
+from cavity.losses.protocol import Offers as Offers
+from cavity.losses.protocol import Piece as Piece
+from cavity.losses.protocol import offers as offers
+from cavity.losses.reals import Absolute, Huber, Quantile, Squared
+from cavity.losses.signs import Hinge, Logistic, QuasiZeroOne
 
 __all__ = [
     "Absolute",

@@ -16,9 +16,12 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
 
 from cavity._types import FloatArray
+from cavity.gaussians.factorial import LOG_2PI
+from cavity.gaussians.mixture import normal_mixture_quantile
+from cavity.quadrature import hermite
 
 __all__ = ["Normal", "Softmax"]
 
@@ -128,7 +131,7 @@ class Softmax(NamedTuple):
         basis, flat = contrasts(int(self.classes)), np.sqrt(1.0 + np.pi / 8.0 * width)
         # Nodes last: sums over classes then run along memory.
         p = np.matmul(basis / flat[:, None, None], z.transpose(0, 2, 1))
-        at_class = _chosen(p @ weights, y)
+        at_class = _score_of_class(p @ weights, y)
         largest = np.max(p, axis=1)
         p -= largest[:, None]
         np.exp(p, out=p)
@@ -180,6 +183,37 @@ class Normal(NamedTuple):
         return np.exp(-2.0 * held) * (1.0 + 2.0 * (held - log_std))
 
 
+def spread_std(mean: FloatArray, variance: FloatArray) -> FloatArray:
+    """Compute standard deviations of new targets of `Normal`, from means ``(n, 2)`` and covariances ``(n, 2, 2)``."""
+    with np.errstate(over="ignore"):
+        return np.sqrt(variance[:, 0, 0] + np.exp(2.0 * mean[:, 1] + 2.0 * variance[:, 1, 1]))
+
+
+def spread_quantile(mean: FloatArray, variance: FloatArray, q: float) -> FloatArray:
+    """Quantiles of new targets, mixtures over the spread, to about six digits."""
+    centers, widths, weights = _spread_mixture(mean, variance)
+    return normal_mixture_quantile(weights, centers.T, widths.T, q)
+
+
+def spread_log_density(mean: FloatArray, variance: FloatArray, targets: FloatArray) -> FloatArray:
+    """Logarithms of the densities of targets, mixtures over the spread."""
+    centers, widths, weights = _spread_mixture(mean, variance)
+    exponents = -0.5 * np.square((targets[:, None] - centers) / widths) - np.log(widths)
+    return np.asarray(logsumexp(exponents, axis=1, b=weights)) - 0.5 * LOG_2PI
+
+
+def _spread_mixture(mean: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Means and standard deviations of targets at nodes over the spread, ``(n, nodes)``, and weights of the nodes."""
+    nodes, weights = hermite(15)
+    std = np.sqrt(np.maximum(variance[:, 1, 1], 0.0))
+    slope = np.divide(variance[:, 0, 1], std, out=np.zeros_like(std), where=std > 0.0)
+    centers = mean[:, :1] + slope[:, None] * nodes
+    left = np.maximum(variance[:, 0, 0] - slope**2, 0.0)[:, None]
+    with np.errstate(over="ignore"):
+        widths = np.sqrt(left + np.exp(2.0 * (mean[:, 1:] + std[:, None] * nodes)))
+    return centers, np.clip(widths, 1e-300, 1e300), weights
+
+
 @cache
 def contrasts(classes: int) -> FloatArray:
     """Orthonormal basis of all vectors that sum to zero, one per column (Helmert's)."""
@@ -191,7 +225,7 @@ def contrasts(classes: int) -> FloatArray:
     return basis
 
 
-def _chosen(scores: FloatArray, y: Any) -> Any:
+def _score_of_class(scores: FloatArray, y: Any) -> Any:
     """Score of the class of every row."""
     places = np.broadcast_to(np.asarray(y, dtype=np.intp), scores.shape[:-1])[..., None]
     return np.take_along_axis(scores, places, axis=-1)[..., 0]

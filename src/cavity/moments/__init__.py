@@ -15,8 +15,7 @@ What serves a loss depends on what it offers (`cavity.losses.offers`):
   product, and panels where no two of them agree; errors below 1e-6.
 """
 
-from cavity.moments._joint import JointSite, joint_log_masses, joint_means, joint_sites
-from cavity.moments._tilts import tilts
-from cavity.moments._values import Tilts
+from cavity.moments.joint import JointSite, joint_log_masses, joint_means, joint_sites
+from cavity.moments.tilted import Tilts, tilts
 
 __all__ = ["JointSite", "Tilts", "joint_log_masses", "joint_means", "joint_sites", "tilts"]

@@ -34,10 +34,10 @@ from cavity.estimators._threads import threads_for
 from cavity.factors.arranged import Rows, row_keys
 from cavity.factors.columns import Columns
 from cavity.gaussians import Analysis
-from cavity.gaussians._analysis import analyse_blocks
 from cavity.gaussians.dense import WIDEST_COVARIANCE
+from cavity.gaussians.sparse import analyse_blocks
 from cavity.losses import Loss
-from cavity.noise import site_factor, with_scale
+from cavity.losses.noise import site_factor, with_scale
 
 # Bytes of encoded rows that are visited at once.
 _BLOCK = 1 << 24

@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from scipy.stats import norm, poisson
 
 from cavity.losses import Absolute, Hinge, Huber, Logistic, Poisson, Quantile, Squared
-from cavity.noise import log_normalizer, predictive_quantile, predictive_std, site_factor, with_scale
+from cavity.losses.noise import log_normalizer, predictive_quantile, predictive_std, site_factor, with_scale
 
 REALS = [
     Squared(0.7),

@@ -13,7 +13,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from cavity._checks import whole_number
 from cavity._types import FloatArray, IndexArray
-from cavity.factors._protocol import Curvature, Derivatives, StarCosts
+from cavity.factors.cost import Curvature, Derivatives, StarCosts
 from cavity.factors.rows import checked_rows, dense_rows, squared, sum_shifted, touched, widened
 from cavity.losses import Loss
 
@@ -82,12 +82,15 @@ class LinearFactor:
 
     @property
     def has_slope(self) -> bool:
+        """Yes: that of the loss."""
         return True
 
     def cost(self, points: FloatArray) -> FloatArray:
+        """Weighted sum of the losses of all rows."""
         return np.asarray(self.loss.value(self.targets, points @ self._X.T) @ self.weights)
 
     def derivatives(self, point: FloatArray, curvature: Curvature = "exact") -> Derivatives:
+        """Weighted sums over the rows."""
         value, slope, second = self._scalar_derivatives(point, curvature)
         return Derivatives(
             float(value @ self.weights),
@@ -203,6 +206,7 @@ class LinearBatches(Sequence[LinearFactor]):
 
     @property
     def dim(self) -> int:
+        """Number of coordinates."""
         return int(self.X.shape[1])
 
     def __len__(self) -> int:

@@ -164,7 +164,7 @@ class Rough(NamedTuple):
 
 
 def test_what_a_loss_does_not_offer_has_a_default():
-    assert offers(Own()) == offers(Own) == Offers() == (None, None, None, True)
+    assert offers(Own()) == offers(Own) == Offers() == (None, None, None, True, None)
     assert not offers(Rough()).smooth
 
 

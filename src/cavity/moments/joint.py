@@ -66,7 +66,7 @@ _EVEN = (0.3, 1e-5)
 # Pairs of fixed nodes of opposite sign.
 _PAIRS = 64
 # Numbers held at once, per row, node and predictor: 32 MB.
-_AT_ONCE = 1 << 22
+_NUMBERS_AT_ONCE = 1 << 22
 
 
 class JointSite(NamedTuple):
@@ -113,24 +113,19 @@ def joint_sites(
     offset
         Known parts of the predictors ``(rows, K)``, beside mean and variance.
     """
-    if offset is not None and np.any(offset):
-        return _with_offset(loss, y, mean, variance, site, power, offset)
+    if offset is not None and np.any(offset):  # in the coordinates of the whole predictors, a site has another shift
+        precision, shift = site
+        moved = shift + _matvec(precision, offset)
+        new = joint_sites(loss, y, mean + offset, variance, (precision, moved), power)
+        apart = 0.5 * np.einsum("bi,bi->b", shift + moved, offset)
+        return JointSite(new.precision, new.shift - _matvec(new.precision, offset), new.log_scale + apart)
     n, k = mean.shape
     if k <= max(_GRIDS):
         return _matched(loss, y, mean, variance, site, power)
     scheme = _expected if hasattr(loss, "derivatives") else _star
-    parts = _pieces(np.arange(n), 2 * _PAIRS * (k + 2)) or [np.arange(0)]
+    parts = _slices(np.arange(n), 2 * _PAIRS * (k + 2)) or [np.arange(0)]
     found = [scheme(loss, *_of_rows(part, y, mean, variance, site, power)) for part in parts]
     return JointSite(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
-
-
-def _with_offset(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power: Any, offset: Any) -> JointSite:
-    """Fit in the coordinates of the whole predictors, where a site has another shift."""
-    precision, shift = site
-    moved = shift + _times(precision, offset)
-    new = joint_sites(loss, y, mean + offset, variance, (precision, moved), power)
-    apart = 0.5 * np.einsum("bi,bi->b", shift + moved, offset)
-    return JointSite(new.precision, new.shift - _times(new.precision, offset), new.log_scale + apart)
 
 
 def _matched(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power: Any) -> JointSite:
@@ -144,12 +139,12 @@ def _matched(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power
 
     for grid, least, offered in zip(_GRIDS[k], _EVEN, (_is_narrow(variance), open_rows), strict=True):
         count = _grid_nodes(grid, k).weights.size
-        for chosen in _pieces(np.flatnonzero(offered & open_rows), count * (k + 2)):
+        for chosen in _slices(np.flatnonzero(offered & open_rows), count * (k + 2)):
             found, even = _tilted(grid, loss, *_of_rows(chosen, y, mean, variance, site, power))
             put(chosen, found)
             open_rows[chosen] = ~(even >= least)
     if hasattr(loss, "derivatives"):
-        for chosen in _pieces(np.flatnonzero(open_rows), 2 * _PAIRS * (k + 2)):
+        for chosen in _slices(np.flatnonzero(open_rows), 2 * _PAIRS * (k + 2)):
             put(chosen, _expected(loss, *_of_rows(chosen, y, mean, variance, site, power)))
     return out
 
@@ -160,9 +155,9 @@ def _is_narrow(variance: FloatArray) -> NDArray[np.bool_]:
     return np.asarray(_GRIDS[variance.shape[1]][0].spacing ** 2 * widest <= _APART**2)
 
 
-def _pieces(chosen: IndexArray, per_row: int) -> list[IndexArray]:
+def _slices(chosen: IndexArray, per_row: int) -> list[IndexArray]:
     """Rows in pieces that hold so many numbers per row."""
-    step = max(1, _AT_ONCE // per_row)
+    step = max(1, _NUMBERS_AT_ONCE // per_row)
     return [chosen[i : i + step] for i in range(0, chosen.size, step)]
 
 
@@ -180,7 +175,7 @@ def _tilted(
     across = root.transpose(0, 2, 1)
     z = mean[:, None] + nodes @ across
     # Cost of the site in the coordinates of the nodes: e' H e / 2 + g e, from its height at the mean.
-    hessian, slope = across @ precision @ root, _times(across, _times(precision, mean) - shift)
+    hessian, slope = across @ precision @ root, _matvec(across, _matvec(precision, mean) - shift)
     tilted = np.hstack([slope, 0.5 * hessian.reshape(n, -1)]) @ monomials.T
     tilted -= power[:, None] * loss.value(y[:, None], z)
     highest = np.max(tilted, axis=1)
@@ -198,7 +193,7 @@ def _tilted(
     gain = back.transpose(0, 2, 1) @ (narrowed - np.eye(k)) @ back
     new_precision = precision + 0.5 * (gain + gain.transpose(0, 2, 1))
     # The cavity's shift is the posterior's less the site's; the posterior's mean is moved by L e.
-    new_shift = shift + _times(gain, mean) + _times(back.transpose(0, 2, 1), _times(narrowed, moved))
+    new_shift = shift + _matvec(gain, mean) + _matvec(back.transpose(0, 2, 1), _matvec(narrowed, moved))
     at_mean = 0.5 * np.einsum("bi,bij,bj->b", mean, precision, mean) - np.einsum("bi,bi->b", shift, mean)
     return JointSite(new_precision, new_shift, np.log(total) + highest + at_mean), even
 
@@ -208,7 +203,11 @@ def _expected(loss: Any, y: Any, mean: Any, variance: Any, site: Any, power: Any
         averaged = loss.averages(y, *_spread_nodes(mean, variance))
     else:
         nodes, weights = _fixed_nodes(mean.shape[1])
-        averaged = _averages(loss, y, mean[:, None] + nodes @ _cholesky(variance).transpose(0, 2, 1), weights)
+        z = mean[:, None] + nodes @ _cholesky(variance).transpose(0, 2, 1)
+        averaged = 0.0, 0.0, 0.0
+        for j, weight in enumerate(weights):  # one node at a time bounds the memory
+            parts = loss.derivatives(y, z[:, j])
+            averaged = tuple(total + weight * part for total, part in zip(averaged, parts, strict=True))
     return _from_slopes(averaged, mean, variance, site, power)
 
 
@@ -225,12 +224,12 @@ def joint_means(function: Averaged, mean: FloatArray, variance: FloatArray) -> F
     """
     n, k = mean.shape
     if k > max(_GRIDS):
-        parts = _pieces(np.arange(n), 2 * _PAIRS * (k + 2))
+        parts = _slices(np.arange(n), 2 * _PAIRS * (k + 2))
         return np.concatenate([function(*_spread_nodes(mean[part], variance[part])) for part in parts])
     parts, values, narrow = [], [], _is_narrow(variance)
     for grid, chosen in zip(_GRIDS[k], (narrow, ~narrow), strict=True):
         nodes, weights = _grid_nodes(grid, k)
-        for part in _pieces(np.flatnonzero(chosen), weights.size * (k + 2)):
+        for part in _slices(np.flatnonzero(chosen), weights.size * (k + 2)):
             z = mean[part, None] + nodes @ _cholesky(variance[part]).transpose(0, 2, 1)
             parts.append(part)
             values.append(function(z, weights, np.zeros(part.size)))
@@ -249,10 +248,9 @@ def joint_log_masses(loss: Any, y: FloatArray, mean: FloatArray, variance: Float
     """
     n, k = mean.shape
     nodes, weights = _grid_nodes(_GRIDS[k][1], k) if k <= max(_GRIDS) else _fixed_nodes(k)
-    found = [np.empty(0)]
-    for part in _pieces(np.arange(n), weights.size * (k + 2)):
-        found.append(_log_masses(loss, y[part], mean[part], variance[part], nodes, weights))
-    return np.concatenate(found)
+    parts = _slices(np.arange(n), weights.size * (k + 2))
+    found = [_log_masses(loss, y[part], mean[part], variance[part], nodes, weights) for part in parts]
+    return np.concatenate([np.empty(0), *found])
 
 
 def _log_masses(loss: Any, y: Any, mean: Any, variance: Any, nodes: FloatArray, weights: FloatArray) -> FloatArray:
@@ -260,12 +258,12 @@ def _log_masses(loss: Any, y: Any, mean: Any, variance: Any, nodes: FloatArray, 
     across, e, length = root.transpose(0, 2, 1), np.zeros_like(mean), np.ones(y.size)
 
     def height(e: FloatArray) -> Any:
-        return -loss.value(y, mean + _times(root, e)) - 0.5 * np.sum(e * e, axis=-1)
+        return -loss.value(y, mean + _matvec(root, e)) - 0.5 * np.sum(e * e, axis=-1)
 
     for _ in range(100):  # Newton's method with steps that are halved until they rise
-        _, slope, curvature = loss.derivatives(y, mean + _times(root, e))
+        _, slope, curvature = loss.derivatives(y, mean + _matvec(root, e))
         hessian = np.eye(mean.shape[1]) + across @ curvature @ root
-        step = np.linalg.solve(hessian, (-_times(across, slope) - e)[..., None])[..., 0]
+        step = np.linalg.solve(hessian, (-_matvec(across, slope) - e)[..., None])[..., 0]
         length, before = np.ones(y.size), height(e)
         for _ in range(60):
             short = ~(height(e + length[:, None] * step) >= before)
@@ -307,14 +305,14 @@ def _star(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power: A
     bend = (above - 2.0 * middle[:, None] + below) / arm.spread**2
     curvature = (back * bend[:, None, :]) @ back
     value = middle + 0.5 * np.sum(bend, axis=1)
-    return _from_slopes((value, _times(back, slope), curvature), mean, variance, site, power)
+    return _from_slopes((value, _matvec(back, slope), curvature), mean, variance, site, power)
 
 
 def _from_slopes(averaged: Any, mean: Any, variance: Any, site: Any, power: Any) -> JointSite:
     """Sites from mean value, slope and curvature of the loss under the posterior."""
     value, slope, curvature = averaged
     new_precision = power[:, None, None] * curvature
-    new_shift = _times(new_precision, mean) - power[:, None] * slope
+    new_shift = _matvec(new_precision, mean) - power[:, None] * slope
     # The mean of factor over site: a lower bound of the evidence follows.
     precision, shift = site
     second = variance + mean[:, :, None] * mean[:, None, :]
@@ -322,15 +320,7 @@ def _from_slopes(averaged: Any, mean: Any, variance: Any, site: Any, power: Any)
     return JointSite(new_precision, new_shift, site_cost - power * value)
 
 
-def _averages(loss: Any, y: Any, z: FloatArray, weights: FloatArray) -> tuple[Any, Any, Any]:
-    value, slope, curvature = 0.0, 0.0, 0.0
-    for j, weight in enumerate(weights):
-        parts = loss.derivatives(y, z[:, j])
-        value, slope, curvature = value + weight * parts[0], slope + weight * parts[1], curvature + weight * parts[2]
-    return value, slope, curvature
-
-
-def _times(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
+def _matvec(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
     return np.asarray(np.einsum("bij,bj->bi", matrices, vectors))
 
 

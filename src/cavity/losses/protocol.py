@@ -52,12 +52,16 @@ class Offers(NamedTuple):
         The property ``as_squared``: the field ``scale`` of a loss that is `Squared`.
     smooth
         The property ``is_smooth``, or no pieces: whether Newton's method applies to the loss itself.
+    noise
+        The method of that name: takes a power of the likelihood, and returns the noise of targets that the loss stands
+        for (`cavity.losses.noise`).
     """
 
     pieces: Callable[[Any], tuple[Piece, ...]] | None = None
     logistic: float | None = None
     squared: float | None = None
     smooth: bool = True
+    noise: Callable[[float], Any] | None = None
 
 
 def offers(loss: object) -> Offers:
@@ -70,4 +74,6 @@ def offers(loss: object) -> Offers:
     """
     pieces = getattr(loss, "pieces", None)
     logistic, squared = getattr(loss, "as_logistic", None), getattr(loss, "as_squared", None)
-    return Offers(pieces, logistic, squared, getattr(loss, "is_smooth", pieces is None))
+    noise = getattr(loss, "noise", None)
+    is_smooth = getattr(loss, "is_smooth", pieces is None)
+    return Offers(pieces, logistic, squared, is_smooth, noise if callable(noise) else None)

@@ -13,8 +13,8 @@ from scipy.special import expit, ndtr
 from cases import all_components
 from cavity import losses
 from cavity.moments import Tilts, tilts
-from cavity.moments._pieces import tail
 from cavity.moments.constants import LEAST_MASS, PROBIT_SQUARES, PROBIT_WEIGHTS
+from cavity.moments.tilted import tail
 
 CLOSED = 1e-9
 MIXED = 1e-10

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cavity.losses._protocol import Piece
+from cavity.losses.protocol import Piece
 
 
 class Logistic(NamedTuple):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import gamma, nbinom, norm
 
 from cavity.losses import Gamma, NegativeBinomial, Poisson
-from cavity.noise import log_normalizer, predictive_quantile, predictive_std, site_factor, with_scale
+from cavity.losses.noise import log_normalizer, predictive_quantile, predictive_std, site_factor, with_scale
 
 SCALES = [0.1, 0.5, 1.0, 3.0]
 KINDS = [Gamma, NegativeBinomial]
