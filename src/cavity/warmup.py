@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from cavity import losses
-from cavity.ep.fitting import fit
+from cavity.ep.fit import fit
 from cavity.factors import LinearFactor
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.schemes import NAMES

@@ -6,7 +6,7 @@ from partition_cases import InProcess
 from cavity import losses
 from cavity.ep import partitions
 from cavity.ep.acceleration import Acceleration
-from cavity.ep.options import Options
+from cavity.ep.driver import Options
 from cavity.ep.result import Status
 from cavity.factors.arranged import Rows
 from cavity.gaussians.factorial import FactorialGaussian

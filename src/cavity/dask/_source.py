@@ -32,7 +32,7 @@ from cavity.dask._tasks import (
     sum_of_function,
     sum_of_keys,
 )
-from cavity.ep.options import Options
+from cavity.ep.driver import Options
 from cavity.ep.partitions import run
 from cavity.ep.result import Result
 from cavity.estimators._categories import Levels, level_order
@@ -133,6 +133,7 @@ class OnDask:
             partitions = OnExecutor(self.executor, self.rows, self.names, task.analysis)
             place = (k, len(self.spreads))
             with loop_report(p.verbose, p.max_iter, p.tol, self.shape[0], place) as report:
+                state, after_loop = course_of(k, report, checkpoint)
                 outcomes.append(
                     run(
                         task.loss,
@@ -142,7 +143,8 @@ class OnDask:
                         predictor=k,
                         hyperparameters=replace(task.hyperparameters),
                         center=spread.mean,
-                        course=course_of(k, report, checkpoint),
+                        state=state,
+                        after_loop=after_loop,
                     )
                 )
         return outcomes

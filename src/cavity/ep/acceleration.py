@@ -27,7 +27,7 @@ DEPTH = 3
 STEP = 0.5
 # Move of a round, in standard deviations, above which rows have steps of their own and rounds are not combined.
 _NEAR = 1.0
-# Largest rate at which moves are believed to fall from round to round, as in `cavity.ep.pace`.
+# Largest rate at which moves are believed to fall from round to round, as in `cavity.ep.blocks`.
 _LARGEST_RATE = 0.9
 # Differences of moves that are linear combinations of others but for this share count as such.
 _DEPENDENT = 1e-3

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.ep.row_sites import RowSites
-from cavity.ep.snapshots import State
+from cavity.ep.driver import State
+from cavity.ep.sites import RowSites
 
 FloatArray = NDArray[np.float64]
 
@@ -84,15 +84,15 @@ class FileSites:
     """
 
     def __init__(self, folder: Path | None, count: int, predictors: int | None, offset: Any) -> None:
-        self.ceiling, self._offset, self._predictors, self._steps = 1.0, offset, predictors, np.zeros(2)
+        self.max_step, self._offset, self._predictors, self._steps = 1.0, offset, predictors, np.zeros(2)
         vector = () if predictors is None else (predictors,)
         double, single = np.dtype(np.float64), np.dtype(np.float32)
         kinds: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
             "precision": (double, vector * 2),
             "shift": (double, vector),
             "step": (single, ()),
-            "turn_precision": (single, vector * 2),
-            "turn_shift": (single, vector),
+            "last_precision": (single, vector * 2),
+            "last_slope": (single, vector),
         }
         self._file: Any = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  (`close` closes it)
         self.columns: dict[str, Column] = {}
@@ -126,7 +126,7 @@ class FileSites:
             offset[:] = self._offset[part]
         elif self._offset is not None:
             offset[:, 0] = self._offset[part]
-        return RowSites(**found, mean=mean, variance=variance, offset=offset, ceiling=self.ceiling)
+        return RowSites(**found, mean=mean, variance=variance, offset=offset, max_step=self.max_step)
 
     def put(self, part: slice, sites: RowSites) -> None:
         """Write them back, and add their steps to the sums of the loop."""
@@ -138,7 +138,7 @@ class FileSites:
 
     def scale_by(self, precisions: float, shifts: float) -> None:
         """Multiply precisions and shifts by factors, and forget in which direction they went."""
-        factors = {"precision": precisions, "shift": shifts, "turn_precision": 0.0, "turn_shift": 0.0}
+        factors = {"precision": precisions, "shift": shifts, "last_precision": 0.0, "last_slope": 0.0}
         for name, factor in factors.items():
             column, i = self.columns[name], 0
             for values in column.chunks():

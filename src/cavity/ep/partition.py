@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity.ep.acceleration import DEPTH
-from cavity.ep.blocks import Blocks, sites_in_memory
-from cavity.ep.dense import DenseWork, equal_parts
+from cavity.ep.blocks import Blocks
+from cavity.ep.driver import Diagnostics, Options
 from cavity.ep.hyperparameters import Hyperparameters
-from cavity.ep.joint import JointWork
-from cavity.ep.knowledge import DenseKnowledge
-from cavity.ep.options import Options
-from cavity.ep.result import Ledger, Refusal
-from cavity.ep.sparse import SparseWork
+from cavity.ep.natural import DenseNatural
+from cavity.ep.posteriors import DensePosterior, JointPosterior, SparsePosterior, equal_parts
+from cavity.ep.result import Refusal
+from cavity.ep.sites import RowSites, propose
 from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
@@ -46,7 +45,7 @@ class Message(NamedTuple):
         As they are in this round.
     information, shift
         What all rows say, apart from the prior.
-    beta, power, ceiling
+    beta, power, max_step
         Inverse temperature, power of Power EP, and largest step of any row.
     factors
         By which precisions and shifts of all sites are multiplied first, since noise scale or prior have changed.
@@ -68,7 +67,7 @@ class Message(NamedTuple):
     shift: FloatArray
     beta: float = 1.0
     power: float = 1.0
-    ceiling: float = 1.0
+    max_step: float = 1.0
     factors: tuple[float, float] = (1.0, 1.0)
     first: bool = False
     step: float | None = None
@@ -122,7 +121,7 @@ class Sums(NamedTuple):
     information, shift
         Sums of the new sites.
     noise
-        What the rows say of the noise scale, `Evolving.noise`.
+        What the rows say of the noise scale, `LinearBackend.noise`.
     updates, dampings
         Visits, and how often a block was damped further.
     held_back
@@ -156,13 +155,13 @@ def sweep(
     """
     own = _Own(rows, message)
     start = own.begin(sites, mix)
-    work, ledger = own.work, Ledger()
+    work, diagnostics = own.work, Diagnostics()
     flat, shift = work.flat, work.shift
     if own.blocks.is_normal:
-        own.blocks.take_normal(ledger)
+        own.blocks.take_normal(diagnostics)
     else:
         for part in own.parts(message.first):
-            own.blocks.visit(part, message.first or message.step is not None, ledger)
+            own.blocks.visit(part, message.first or message.step is not None, diagnostics)
     new = Values(
         own.sites.precision,
         own.sites.shift,
@@ -173,7 +172,7 @@ def sweep(
     damped = message.step is None
     earlier = () if sites is None or damped or message.factors != (1.0, 1.0) else sites.proposed[:DEPTH]
     kept = PartSites(start if damped and not message.first else None, (new, *earlier), own.damping())
-    trace = ledger.trace()
+    trace = diagnostics.trace()
     refusals: Counter[Refusal] = Counter()
     for (_, why), count in trace.refusals.items():
         refusals[why] += count
@@ -212,15 +211,15 @@ def costs(rows: Rows, loss: Any, predictor: int, points: FloatArray) -> FloatArr
     return total
 
 
-def _work_for(rows: Rows, message: Message) -> DenseWork | SparseWork:
+def _work_for(rows: Rows, message: Message) -> DensePosterior | SparsePosterior:
     """Copy of the posterior of all rows, for these."""
     if message.analysis is not None:
-        work = SparseWork(rows, message.analysis, message.prior)
+        work = SparsePosterior(rows, message.analysis, message.prior)
         if not work.replace(message.information, message.shift):
             raise ImproperError("prior and what is known must make a proper posterior")
         return work
-    kind = DenseWork if message.prior.dim == rows.shape[1] else JointWork
-    return kind(rows, message.prior, DenseKnowledge.of_flat(message.information, message.shift), kept=False)
+    kind = DensePosterior if message.prior.dim == rows.shape[1] else JointPosterior
+    return kind(rows, message.prior, DenseNatural.of_flat(message.information, message.shift), kept=False)
 
 
 class _Own:
@@ -228,8 +227,8 @@ class _Own:
 
     def __init__(self, rows: Rows, message: Message) -> None:
         self.rows, self.message, self.work = rows, message, _work_for(rows, message)
-        self.sites = sites_in_memory(rows, getattr(message.loss, "predictors", None))
-        self.sites.ceiling = message.ceiling
+        self.sites = RowSites.uniform(rows.shape[0], getattr(message.loss, "predictors", None), rows.offset)
+        self.sites.max_step = message.max_step
         options = Options(power=message.power)
         free = Hyperparameters(scale=message.scale)
         self.blocks = Blocks(message.loss, rows, self.work, options, message.predictor, free, self.sites)
@@ -253,14 +252,14 @@ class _Own:
         elif sites.damping is not None:
             own.step[:] = sites.damping[0]
             if message.factors == (1.0, 1.0):  # directions before a change of scale cannot be compared
-                own.turn_precision[:], own.turn_shift[:] = sites.damping[1:]
+                own.last_precision[:], own.last_slope[:] = sites.damping[1:]
         return start
 
     def damping(self) -> tuple[NDArray[np.float32], ...] | None:
         """Give what rows with steps of their own remember."""
         if self.message.step is not None:
             return None
-        remembered = self.sites.step, self.sites.turn_precision, self.sites.turn_shift
+        remembered = self.sites.step, self.sites.last_precision, self.sites.last_slope
         return tuple(array.astype(np.float32) for array in remembered)
 
     def _rederive(self) -> None:
@@ -274,7 +273,7 @@ class _Own:
             sites, targets, weights = self.sites.part(part), blocks.targets[part], self.rows.weights[part]
             sites.mean[:], sites.variance[:] = self.work.predictors(part)
             for k in range(_REDERIVATIONS):
-                revision, step = blocks.fitting.propose(
+                revision, step = propose(
                     message.loss, targets, weights, sites, beta=message.beta, power=message.power, fresh=k == 0
                 )
                 sites.accept(revision, step)
@@ -282,7 +281,7 @@ class _Own:
                     # A site is a part of the posterior: its precision stays below that of its predictor.
                     most = 0.99 / np.where(sites.variance > 0.0, sites.variance, np.inf)
                     sites.precision[:] = np.minimum(sites.precision, most)
-            sites.turn_precision[:], sites.turn_shift[:], sites.step[:] = 0.0, 0.0, 1.0
+            sites.last_precision[:], sites.last_slope[:], sites.step[:] = 0.0, 0.0, 1.0
 
     def _totals(self) -> tuple[FloatArray, FloatArray]:
         """Sum up the sites of all rows."""

@@ -16,19 +16,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity.ep.acceleration import DEPTH, Acceleration
-from cavity.ep.blocks import Course
-from cavity.ep.dense import DensePosterior, doubling_parts
-from cavity.ep.driver import Change, Step
+from cavity.ep.blocks import LinearBackend, change_between
+from cavity.ep.driver import Change, Diagnostics, Options, Run, State, Step
 from cavity.ep.driver import run as run_backend
-from cavity.ep.evolving import Evolving
 from cavity.ep.hyperparameters import Hyperparameters
-from cavity.ep.knowledge import DenseKnowledge
-from cavity.ep.options import Options
-from cavity.ep.pace import change_between
+from cavity.ep.natural import DenseNatural
 from cavity.ep.partition import Message, Sums
-from cavity.ep.result import Ledger, Refusal, Result
-from cavity.ep.snapshots import State
-from cavity.ep.sparse import SparseWork
+from cavity.ep.posteriors import DensePosterior, SparsePosterior, doubling_parts
+from cavity.ep.result import Refusal, Result
 from cavity.gaussians import Analysis
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
@@ -76,7 +71,8 @@ def run(
     predictor: int = 0,
     hyperparameters: Hyperparameters | None = None,
     center: float = 0.0,
-    course: Course | None = None,
+    state: State | None = None,
+    after_loop: Callable[[Run], object] | None = None,
 ) -> Result:
     """Revise the sites of all partitions until the posterior has converged.
 
@@ -94,13 +90,14 @@ def run(
         Prior variances and noise scale that are to be found.
     center
         Weighted mean of the targets.
-    course
-        What is called after every round, and where to continue from: `Result.state` of a run with the same rows, in
-        whatever partitions. Sites are derived from its posterior.
+    state
+        `Result.state` of an earlier run with the same rows, in whatever partitions, to continue it. Sites are derived
+        from its posterior.
+    after_loop
+        Called after every round.
     """
     backend = Partitioned(loss, prior, partitions, options, predictor, hyperparameters or Hyperparameters(), center)
-    going = course or Course()
-    return run_backend(backend, options, after_loop=going.after_loop, state=going.state)
+    return run_backend(backend, options, after_loop=after_loop, state=state)
 
 
 class _NoRows(NamedTuple):
@@ -114,16 +111,16 @@ class _NoRows(NamedTuple):
         return sparse.csr_array((0, self.shape[1]))
 
 
-def _posterior_of(prior: FactorialGaussian, analysis: Analysis | None) -> DensePosterior | SparseWork:
+def _posterior_of(prior: FactorialGaussian, analysis: Analysis | None) -> DensePosterior | SparsePosterior:
     if analysis is None:
-        return DensePosterior(prior, DenseKnowledge.nothing(prior.dim))
-    return SparseWork(_NoRows((0, prior.dim)), analysis, prior)
+        return DensePosterior(None, prior, DenseNatural.zero(prior.dim))
+    return SparsePosterior(_NoRows((0, prior.dim)), analysis, prior)
 
 
-class Partitioned(Evolving):
+class Partitioned(LinearBackend):
     """The posterior of all partitions."""
 
-    posterior: DensePosterior | SparseWork
+    posterior: DensePosterior | SparsePosterior
 
     def __init__(
         self,
@@ -141,7 +138,7 @@ class Partitioned(Evolving):
         self.proposed: list[tuple[FloatArray, FloatArray]] = []
         self.partitions, self.predictor, self._center, self.factors = partitions, predictor, center, (1.0, 1.0)
 
-    def sweep(self, step: Step, ledger: Ledger) -> Change:
+    def sweep(self, step: Step, diagnostics: Diagnostics) -> Change:
         """Let all partitions visit their rows once."""
         first, posterior = step.loop == 0, self.posterior
         mean, variance = posterior.mean, posterior.variance()
@@ -151,21 +148,21 @@ class Partitioned(Evolving):
         total, whole = None, True
         for chosen in waves:
             sums = self.partitions.sweep(self._message(first), chosen)
-            whole &= self._take(sums, chosen, first, ledger)
+            whole &= self._take(sums, chosen, first, diagnostics)
             total = sums if total is None else total.plus(sums)
         assert total is not None
         self.factors, self.noise = (1.0, 1.0), total.noise
-        self._note(total, ledger)
+        self._note(total, diagnostics)
         if self.is_normal:
             change = change_between(mean, variance, posterior.mean, posterior.variance())
-            self.update_hyperparameters(ledger)
+            self.update_hyperparameters(diagnostics)
             return Change(change, 0.0)
         unfinished = bool(total.held_back or total.rederived) or not whole
         remaining = self._accelerated(mean, variance, unfinished)
         change = change_between(mean, variance, posterior.mean, posterior.variance())
         # Steps of rows that are all the same say nothing of how long they should be.
-        self.pace.close(step.loop, change, 0.0, 1.0, unfinished or self.acceleration.is_steady)
-        return Change(change, max(change, remaining) if self.update_hyperparameters(ledger) else np.inf)
+        self.remaining_change(step.loop, change, 0.0, 1.0, unfinished or self.acceleration.is_steady)
+        return Change(change, max(change, remaining) if self.update_hyperparameters(diagnostics) else np.inf)
 
     def scale_sites(self, precisions: float, shifts: float) -> None:
         """Multiply precisions and shifts of all sites by factors, at the next message."""
@@ -193,7 +190,7 @@ class Partitioned(Evolving):
             self.posterior.shift,
             self.beta,
             self.options.power,
-            self.pace.ceiling,
+            self.max_step,
             self.factors,
             first,
             self.acceleration.step,
@@ -202,7 +199,7 @@ class Partitioned(Evolving):
             self.partitions.analysis,
         )
 
-    def _take(self, sums: Sums, chosen: Sequence[int], first: bool, ledger: Ledger) -> bool:
+    def _take(self, sums: Sums, chosen: Sequence[int], first: bool, diagnostics: Diagnostics) -> bool:
         """Make the proposed sites the posterior, or as much of them as is good for it; whether that was all.
 
         Where the sites of a partition were lost, what it had said before is not known any more, and after rounds that
@@ -223,9 +220,9 @@ class Partitioned(Evolving):
             if np.max(moved, initial=0.0) > _FAR:
                 share = self._cheapest(take, share, mean, chosen[-1])
         if share < 1.0:
-            ledger.damp(-1)
+            diagnostics.damp(-1)
         if not share:
-            ledger.refuse(-1, Refusal.IMPROPER_POSTERIOR)
+            diagnostics.reject(-1, Refusal.IMPROPER_POSTERIOR)
         self.partitions.accept(chosen, ((1.0 - share) * from_before, share))
         return share == 1.0
 
@@ -267,12 +264,12 @@ class Partitioned(Evolving):
         take(share)
         return share
 
-    def _note(self, sums: Sums, ledger: Ledger) -> None:
-        ledger.updates += sums.updates
+    def _note(self, sums: Sums, diagnostics: Diagnostics) -> None:
+        diagnostics.updates += sums.updates
         if sums.dampings:
-            ledger.damp(-1, sums.dampings)
+            diagnostics.damp(-1, sums.dampings)
         for why, count in sums.refusals.items():
-            ledger.refuse(-1, why, count)
+            diagnostics.reject(-1, why, count)
 
 
 __all__ = ["Partitioned", "Partitions", "run"]

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from cavity._checks import as_float
 from cavity.ep.hyperparameters import Group
-from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Knowledge, SparseKnowledge
+from cavity.ep.natural import DenseNatural, DiagonalNatural, NaturalParameters, SparseNatural
 from cavity.ep.result import Refusal, Status, Trace
 from cavity.estimators._design import Data, KeptRows, Order, Totals
 from cavity.estimators._plan import Plan
@@ -35,7 +35,7 @@ PACKED = (
     "status_",
     "trace_",
 )
-_KNOWLEDGE = {"full": DenseKnowledge, "sparse": SparseKnowledge, "diagonal": DiagonalKnowledge}
+_KNOWLEDGE = {"full": DenseNatural, "sparse": SparseNatural, "diagonal": DiagonalNatural}
 _RECORDS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
@@ -128,7 +128,7 @@ def check_state(model: Any) -> None:
     names = vars(model).get("feature_names_in_")
     _need(names is None or np.shape(names) == (features,), "feature_names_in_ does not fit the columns")
     # One factorisation of a sparse matrix takes up to ten seconds, an average over hyperparameters up to a hundred.
-    for posterior in model._whole_posteriors() if kind is SparseKnowledge else model.posterior_:
+    for posterior in model._whole_posteriors() if kind is SparseNatural else model.posterior_:
         finite = np.all(np.isfinite(posterior.mean)) and np.all(np.isfinite(posterior.variance))
         _need(bool(finite) and np.isfinite(posterior.log_mass), "a posterior is not finite")
     _check_kept(vars(model).get("_kept"), model, columns)
@@ -163,7 +163,7 @@ def _check_kept(kept: Any, model: Any, columns: int) -> None:
     fine = isinstance(kept, KeptRows) and isinstance(kept.fitted, int) and isinstance(kept.parts, tuple)
     _need(fine and all(isinstance(part, Data) for part in kept.parts), "its last rows are of another kind")
     same = isinstance(kept.known, tuple) and len(kept.known) == len(model._knowledge)
-    _need(same and all(isinstance(one, DenseKnowledge) for one in kept.known), "what was known before is no posterior")
+    _need(same and all(isinstance(one, DenseNatural) for one in kept.known), "what was known before is no posterior")
     for known in kept.known:
         _check_knowledge(known, columns)
     _check_columns(kept.columns, None, width)
@@ -201,8 +201,8 @@ def _check_categories(levels: Any) -> None:
     _need(fine and all(isinstance(one, kinds) for known in levels.values() for one in known), "its levels are no lists")
 
 
-def _check_knowledge(known: Knowledge, columns: int) -> None:
-    if isinstance(known, DiagonalKnowledge):
+def _check_knowledge(known: NaturalParameters, columns: int) -> None:
+    if isinstance(known, DiagonalNatural):
         _need(known.sites.dim == columns and known.sites.is_finite, "a product of Gaussians does not fit the columns")
         return
     information, shift = known.information, known.shift  # type: ignore[attr-defined]
@@ -210,7 +210,7 @@ def _check_knowledge(known: Knowledge, columns: int) -> None:
     _need(bool(np.all(np.isfinite(shift))), "a shift is not finite")
     _need(np.isfinite(known.log_scale), "a scale is not finite")  # type: ignore[attr-defined]
     _need(information.shape == (columns, columns), "an information matrix does not fit the columns")
-    if isinstance(known, SparseKnowledge):
+    if isinstance(known, SparseNatural):
         border = known.border
         _need(border.ndim == 1 and border.dtype.kind == "i", "a border is not a list of columns")
         _need(border.size == 0 or (border.min() >= 0 and border.max() < columns), "a border does not fit the columns")

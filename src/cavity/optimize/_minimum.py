@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cavity._types import FloatArray
-from cavity.ep.problem import untouched
+from cavity.ep.fit import untouched
 from cavity.ep.result import FactorError, RunError
 from cavity.factors import Curvature, Derivatives, Factor, LinearBatches, StarCosts
 from cavity.gaussians.factorial import FactorialGaussian

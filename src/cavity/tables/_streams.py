@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from cavity.ep.driver import Diagnostics
 from cavity.ep.hyperparameters import maximise_evidence
-from cavity.ep.knowledge import DiagonalKnowledge
+from cavity.ep.natural import DiagonalNatural
 from cavity.ep.posteriors import ProductPosterior
-from cavity.ep.result import Ledger, Result
-from cavity.ep.row_sites import noise_slope
+from cavity.ep.result import Result
+from cavity.ep.sites import noise_slope
 from cavity.estimators._design import Data, squared, with_intercept
 from cavity.estimators._runs import Task
 from cavity.estimators._streams import ProductStreams
@@ -22,8 +23,8 @@ def one_pass(task: Task, blocks: Iterable[Data]) -> list[Result]:
 
     Noise scale and prior variances follow from what all rows say.
     """
-    streams, ledger, noise, free = None, Ledger(), np.zeros(2), task.hyperparameters
-    ledger.begin_loop(1.0)
+    streams, diagnostics, noise, free = None, Diagnostics(), np.zeros(2), task.hyperparameters
+    diagnostics.betas.append(1.0)
     for data in blocks:
         if data.offset is not None:
             raise ValueError("a product of Gaussians takes no offset: take fewer columns, or covariance='full'")
@@ -34,19 +35,19 @@ def one_pass(task: Task, blocks: Iterable[Data]) -> list[Result]:
             streams = ProductStreams(task.loss, [task.prior] * count, [task.prior] * count)
         refused, updates = streams.take(X, data)
         for reason, times in refused.items():
-            ledger.refuse(-1, reason, times)
-        ledger.updates += updates
+            diagnostics.reject(-1, reason, times)
+        diagnostics.updates += updates
         if free.scale:
             now = streams.knowledge()[0].posterior(task.prior)
             weights = np.ones(X.shape[0]) if data.weights is None else data.weights
             noise += noise_slope(task.loss, data.targets[0], X @ now.mean, squared(X) @ now.variance, weights)
     if streams is None:
         raise ValueError("the table has no rows")
-    ledger.end_loop(np.nan, np.nan)
-    return [_finished(task, known, noise, ledger) for known in streams.knowledge()]
+    diagnostics.changes.append(np.nan)
+    return [_finished(task, known, noise, diagnostics) for known in streams.knowledge()]
 
 
-def _finished(task: Task, known: DiagonalKnowledge, noise: np.ndarray, ledger: Ledger) -> Result:
+def _finished(task: Task, known: DiagonalNatural, noise: np.ndarray, diagnostics: Diagnostics) -> Result:
     """Move noise scale and prior variances to where the evidence has its maximum, with the sites as they are."""
     loss, free = task.loss, task.hyperparameters
     if free.scale:
@@ -56,8 +57,8 @@ def _finished(task: Task, known: DiagonalKnowledge, noise: np.ndarray, ledger: L
     posterior = ProductPosterior(task.prior, known.sites)
     if free.groups:
         maximise_evidence(posterior, free.groups)
-    status = ledger.status(single_pass=True, converged=False)
-    return Result(known.posterior(posterior.prior), known, status, ledger.trace(), posterior.prior, loss, noise)
+    status = diagnostics.status(single_pass=True, converged=False)
+    return Result(known.posterior(posterior.prior), known, status, diagnostics.trace(), posterior.prior, loss, noise)
 
 
 __all__ = ["one_pass"]

@@ -5,8 +5,8 @@ import pytest
 
 from cases import standard_prior
 from cavity import LinearFactor, fit, losses
+from cavity.ep.driver import Guard
 from cavity.ep.factorised import prior_cost
-from cavity.ep.guard import Guard
 from cavity.ep.result import Refusal, Status
 
 # Runs of few loops, compared with each other: that they have not converged is no news.
