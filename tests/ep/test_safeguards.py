@@ -127,7 +127,7 @@ def test_the_best_loop_is_known_and_a_nan_cost_is_worse_than_the_prior():
     assert watched.guard.is_worse_than_prior
     for _ in range(4):
         watched.end(1.0, 6.0)
-    assert watched.guard.damping == watched.guard.relative_damping == 1.0 / 16.0
+    assert watched.guard.damping == 1.0 / 16.0
 
 
 def test_another_temperature_starts_over():

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,6 +26,8 @@ from cavity.schedules import Cyclic, FiniteTemperature, Order, Steps, Temperatur
 
 Negative = Literal["floor", "keep", "skip"]
 SiteMode = Literal["own", "tied", "averaged", "none"]
+# Retries of an improper cavity with safeguards, each with half as much of the site removed.
+RETRIES = 4
 Cost = Callable[[FloatArray], float]
 # State of a run between two iterations: numbers and arrays by name, which `numpy.savez` writes to a file.
 State = Mapping[str, Any]
@@ -227,18 +229,11 @@ class Diagnostics:
 class Guard:
     """Safeguards of a run: damping that follows the changes of the iterations, and the state of lowest cost."""
 
-    retries = 4  # of an improper cavity, each with half as much of the site removed
-
     def __init__(self, cost: Cost, damping: float) -> None:
         self.cost, self.asked, self.damping = cost, damping, damping
         self.beta, self.changes = math.nan, (math.inf, math.inf)
         self.bound = self.lowest = self.last = math.inf
         self.best: State = {}
-
-    @property
-    def relative_damping(self) -> float:
-        """Damping now as a share of that asked for: damping hides a part of the change."""
-        return self.damping / self.asked
 
     @property
     def is_worse_than_prior(self) -> bool:
@@ -261,8 +256,9 @@ class Guard:
         needs less does not converge in any number of iterations. Chosen on the study of robustness
         (docs/robustness.md); with a share of 0.1 a few fits take one iteration more.
         """
-        undamped = change / self.relative_damping
-        if undamped <= (1.0 - 0.05 * self.relative_damping) * max(self.changes):
+        share = self.damping / self.asked
+        undamped = change / share
+        if undamped <= (1.0 - 0.05 * share) * max(self.changes):
             self.damping = min(1.2 * self.damping, self.asked)
         else:
             self.damping = max(0.5 * self.damping, self.asked / 16.0)
@@ -286,23 +282,6 @@ class Run:
         d, o = self.diagnostics, self.options
         is_still = d.loops > 0 and d.remaining < o.tol and not d.last_refusals
         return is_still and o.temperature.is_final(d.loops - 1, o.max_iter)
-
-    def loop(self) -> None:
-        """Update every site once."""
-        d, o, backend, guard = self.diagnostics, self.options, self.backend, self.guard
-        beta = o.temperature.beta(d.loops)
-        d.betas.append(beta)
-        d.last_refusals = Counter()
-        backend.begin_loop(d.loops, beta, d)
-        if guard is not None:
-            guard.begin_loop(beta, backend.prior.mean, backend.mean, backend.snapshot)
-        damping, retries = o.damping if guard is None else guard.damping, Guard.retries if o.safeguards else 0
-        change = backend.sweep(Step(d.loops, damping, retries), d)
-        d.remaining = change.remaining
-        if guard is not None:
-            d.remaining /= guard.relative_damping
-            guard.end_loop(change.last, backend.mean, backend.snapshot)
-        d.changes.append(change.last)
 
     def result(self) -> Result:
         """Everything so far as a value."""
@@ -366,44 +345,55 @@ def run(
         `Result.state` of an earlier run to continue.
     """
     going = Run(backend, options, cost)
+    diagnostics, guard = going.diagnostics, going.guard
     try:
         if state is not None:
             going.restore(state)
-        while going.diagnostics.loops < options.max_iter and not going.has_converged:
-            going.loop()
+        while diagnostics.loops < options.max_iter and not going.has_converged:
+            number, damping = diagnostics.loops, options.damping if guard is None else guard.damping
+            beta = options.temperature.beta(number)
+            diagnostics.betas.append(beta)
+            diagnostics.last_refusals = Counter()
+            backend.begin_loop(number, beta, diagnostics)
+            if guard is not None:
+                guard.begin_loop(beta, backend.prior.mean, backend.mean, backend.snapshot)
+            change = backend.sweep(Step(number, damping, RETRIES if options.safeguards else 0), diagnostics)
+            # Damping hides a part of the change.
+            diagnostics.remaining = change.remaining / (damping / options.damping)
+            if guard is not None:
+                guard.end_loop(change.last, backend.mean, backend.snapshot)
+            diagnostics.changes.append(change.last)
             if after_loop is not None:
                 after_loop(going)
         final = {} if options.single_pass else going.snapshot()
-        if going.guard is not None and going.guard.is_worse_than_prior:
-            backend.restore(going.guard.best)
-            going.diagnostics.reject(-1, Refusal.DIVERGED)
-        backend.finish(going.diagnostics)
+        if guard is not None and guard.is_worse_than_prior:
+            backend.restore(guard.best)
+            diagnostics.reject(-1, Refusal.DIVERGED)
+        backend.finish(diagnostics)
         return replace(going.result(), state=final)
     except Failure as failure:
         raise FactorError(failure.factor, going.result(), failure.error) from failure.error
 
 
-class ProgressBar:
-    """A progress bar on standard error for ``total`` updates or iterations; silent unless ``visible``."""
+@contextmanager
+def progress_bar(total: int, visible: bool) -> Iterator[Callable[[int, int | None], None] | None]:
+    """Show a progress bar on standard error for ``total`` updates or iterations; None unless ``visible``.
 
-    def __init__(self, total: int, visible: bool) -> None:
-        self._total, self._visible, self._done, self._shown = total, visible, 0, -1
+    Its function takes the number of the iteration, and how many are done in all: None for one more than before.
+    """
+    done, shown = 0, -1
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._shown >= 0:
-            sys.stderr.write("\n")
-
-    def show(self, loop: int, done: int | None = None) -> None:
-        """Show how many updates or iterations are done in all, by default one more than before."""
-        done = self._done + 1 if done is None else done
-        self._done = done
-        share = 40 * done // self._total
-        if self._visible and share != self._shown:
-            self._shown = share
-            sys.stderr.write(f"\rloop {loop + 1} [{'#' * share:<40s}] {done}/{self._total} ")
+    def show(loop: int, now: int | None = None) -> None:
+        nonlocal done, shown
+        done = done + 1 if now is None else now
+        share = 40 * done // total
+        if share != shown:
+            shown = share
+            sys.stderr.write(f"\rloop {loop + 1} [{'#' * share:<40s}] {done}/{total} ")
             sys.stderr.flush()
+
+    try:
+        yield show if visible else None
+    finally:
+        if shown >= 0:
+            sys.stderr.write("\n")

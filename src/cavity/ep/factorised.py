@@ -19,7 +19,6 @@ from cavity.ep.driver import (
     Failure,
     Negative,
     Options,
-    SiteMode,
     State,
     Step,
     arrays_of,
@@ -281,13 +280,6 @@ class TiedSites(NoSites):
         )
 
 
-def make_store(mode: SiteMode, supports: Sequence[Support], dim: int) -> NoSites:
-    """Uniform sites for factors with these supports."""
-    if mode == "none":
-        return NoSites(supports, dim)
-    return OwnSites(supports, dim) if mode == "own" else TiedSites(supports, dim)
-
-
 class Factorised:
     """Sites and posterior of a product of Gaussians: the backend for any factors, in plain Python."""
 
@@ -301,8 +293,9 @@ class Factorised:
     ) -> None:
         self.factors, self.prior, self.scheme, self.options = factors, prior, scheme, options
         self.posterior, self.beta, self.after_visit = prior, options.temperature.beta(0), after_visit
-        self.sites = make_store(options.sites, [factor.coordinates for factor in factors], prior.dim)
-        self.supports = self.sites.supports
+        self.supports = [factor.coordinates for factor in factors]
+        kind = {"own": OwnSites, "none": NoSites}.get(options.sites, TiedSites)
+        self.sites: NoSites = kind(self.supports, prior.dim)
 
     @property
     def mean(self) -> FloatArray:
@@ -331,24 +324,29 @@ class Factorised:
 
     def sweep(self, step: Step, diagnostics: Diagnostics) -> Change:
         """Visit the factors in their order; averaged sites are changed once, at the end."""
-        before, averaged = self.posterior, self.options.sites == "averaged"
+        o, before, averaged = self.options, self.posterior, self.options.sites == "averaged"
         gathered = FactorialGaussian.uniform(self.prior.dim)
-        for k, following in zip(*visits_with_next(self.options, len(self.factors), step.loop), strict=True):
+        visits, following = visits_with_next(o, len(self.factors), step.loop)
+        for k, then in zip(visits.tolist(), following.tolist(), strict=True):
             diagnostics.updates += 1
-            proposal = self._visit(int(k), step)
+            factor, posterior = self.factors[k], restrict(self.posterior, self.supports[k])
+            site = self.sites.site(k)
+            try:
+                proposal = visit(factor, self.scheme, posterior, site, self.beta, o.power, o.negative, step.retries)
+            except Exception as error:
+                raise Failure(k, error) from error
             refusal = proposal.refusal
-            if proposal.change is not None:
-                change = self.sites.extend(int(k), proposal.change)
+            if refusal is not None:
+                diagnostics.reject(k, refusal)
+            elif proposal.change is not None:
+                change = self.sites.extend(k, proposal.change)
                 if averaged:
                     gathered = gathered * change
                 else:
                     share = step.damping * proposal.share
-                    refusal = self._accept(int(k), int(following), proposal.change, change, share, diagnostics)
-            else:
-                assert refusal is not None
-                diagnostics.reject(int(k), refusal)
+                    refusal = self._accept(k, then, proposal.change, change, share, diagnostics)
             if self.after_visit is not None:
-                self.after_visit(Update(step.loop, int(k), self.posterior, refusal))
+                self.after_visit(Update(step.loop, k, self.posterior, refusal))
         if averaged:
             self._accept(-1, -1, gathered, gathered, step.damping, diagnostics)
         return change_between(before, self.posterior, self.options)
@@ -386,13 +384,6 @@ class Factorised:
     def result(self, status: Status, diagnostics: Diagnostics) -> Result:
         """Posterior and sites as values."""
         return Result(self.posterior, self.sites.values(), status, diagnostics.trace(), self.prior)
-
-    def _visit(self, k: int, step: Step) -> Proposal:
-        o, posterior, site = self.options, restrict(self.posterior, self.supports[k]), self.sites.site(k)
-        try:
-            return visit(self.factors[k], self.scheme, posterior, site, self.beta, o.power, o.negative, step.retries)
-        except Exception as error:
-            raise Failure(k, error) from error
 
     def _accept(
         self,

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from cavity import schemes
 from cavity._checks import flag, one_of, shown
 from cavity.ep import blocks, driver
-from cavity.ep.driver import Negative, Options, ProgressBar, Run, SiteMode, State, make_options
+from cavity.ep.driver import Negative, Options, Run, SiteMode, State, make_options, progress_bar
 from cavity.ep.factorised import Factorised, Update
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
 from cavity.ep.result import FactorError, Result, Status, Trace, warn_of
@@ -158,14 +158,8 @@ def fit(
         safeguards=safeguards,
     )
     if covariance != "diagonal":
-        given: dict[str, Any] = {
-            "scheme": scheme,
-            "sites": sites,
-            "damping": damping,
-            "order": order,
-            "negative": negative,
-        }
-        given |= {"start": start, "callback": callback, "compiled": compiled}
+        given: dict[str, Any] = {"scheme": scheme, "sites": sites, "damping": damping, "order": order}
+        given |= {"negative": negative, "start": start, "callback": callback, "compiled": compiled}
         defaults = {"scheme": "exact", "sites": "own", "damping": 1.0, "order": "cyclic", "negative": "keep"}
         for name, value in given.items():
             is_default = isinstance(value, str | float | int) and value == defaults.get(name)
@@ -203,7 +197,17 @@ def run_checked(
     if callback is not None and not callable(callback):
         raise ValueError(f"callback must be a function of an Update, or None, got {shown(callback)}")
     visible, insists = flag("verbose", verbose), compiled is not None and flag("compiled", compiled)
-    reason = _why_plain(factors, scheme, options, callback) if compiled is None or insists else "as asked"
+    reason = "as asked"  # why compiled loops cannot serve this run, empty if they can
+    if compiled is None or insists:
+        if not are_linear(factors):
+            reason = "the factors are not linear factors of one loss"
+        elif callback is not None:
+            reason = "a callback needs to see every visit"
+        else:
+            # Numba is loaded when it is first needed: importing cavity stays quick.
+            kernels = import_module("cavity.ep.compiled")
+            one: Any = factors if isinstance(factors, LinearBatches) else factors[0]
+            reason = kernels.why_not(one.loss, scheme, options)
     if insists and reason:
         raise ValueError(f"compiled=True is not possible: {reason}; leave compiled out for plain Python")
     sites: Any = start
@@ -211,21 +215,21 @@ def run_checked(
         sites = _sites_at_mode(start, factors, prior, options)
     elif start is not None:
         check_sites(start, len(factors), options)
-    with ProgressBar(options.max_iter * len(options.order.visits(len(factors), 0)), visible) as bar:
+    with progress_bar(options.max_iter * len(options.order.visits(len(factors), 0)), visible) as show:
         backend: Any
         if not reason:
-            kernels = import_module("cavity.ep.compiled")
             batches = stacked(factors)
             check_batches(batches, prior)
             backend = kernels.backend_for(batches, prior, scheme, options)
             if sites is not None:
                 backend.begin_at(sites)
+
+            def after_loop(run: Run) -> None:
+                if show is not None:
+                    show(run.diagnostics.loops - 1, run.diagnostics.updates)
+
             try:
-
-                def show(run: Run) -> None:
-                    bar.show(run.diagnostics.loops - 1, run.diagnostics.updates)
-
-                return driver.run(backend, options, cost=backend.cost, after_loop=show, state=state)
+                return driver.run(backend, options, cost=backend.cost, after_loop=after_loop, state=state)
             except kernels.NotCompilableError as error:
                 if insists:
                     raise
@@ -233,11 +237,13 @@ def run_checked(
         check_factors(factors, prior, scheme)
 
         def after_visit(update: Update) -> None:
-            bar.show(update.loop)
+            if show is not None:
+                show(update.loop, None)
             if callback is not None:
                 callback(update)
 
-        backend = Factorised(factors, prior, scheme, options, after_visit)
+        is_watched = show is not None or callback is not None
+        backend = Factorised(factors, prior, scheme, options, after_visit if is_watched else None)
         if sites is not None:
             backend.begin_at(gaussians(stacked(factors), sites) if isinstance(sites, BatchSites) else sites)
         return driver.run(backend, options, cost=backend.cost, state=state)
@@ -265,26 +271,13 @@ def _run_blocks(
     else:
         matrix = rows.matrix()
         posterior = SparsePosterior(rows, analyse(matrix), prior, matrix)
-    with ProgressBar(options.max_iter, flag("verbose", verbose)) as bar:
+    with progress_bar(options.max_iter, flag("verbose", verbose)) as show:
 
-        def show(run: Run) -> None:
-            bar.show(run.diagnostics.loops - 1)
+        def after_loop(run: Run) -> None:
+            if show is not None:
+                show(run.diagnostics.loops - 1, run.diagnostics.loops)
 
-        return blocks.run(batches.loss, rows, posterior, options, state=state, after_loop=show)
-
-
-def _why_plain(
-    factors: Sequence[Factor], scheme: Scheme, options: Options, callback: Callable[[Update], object] | None
-) -> str:
-    """Reason why compiled loops cannot serve this run; empty if they can."""
-    if not are_linear(factors):
-        return "the factors are not linear factors of one loss"
-    loss = factors.loss if isinstance(factors, LinearBatches) else factors[0].loss  # type: ignore[attr-defined]
-    if callback is not None:
-        return "a callback needs to see every visit"
-    # Numba is loaded when it is first needed: importing cavity stays quick.
-    reason: str = import_module("cavity.ep.compiled").why_not(loss, scheme, options)
-    return reason
+        return blocks.run(batches.loss, rows, posterior, options, state=state, after_loop=after_loop)
 
 
 def _sites_at_mode(
