@@ -13,17 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity._types import FloatArray, IndexArray
-from cavity.ep.driver import (
-    Change,
-    Diagnostics,
-    Failure,
-    Negative,
-    Options,
-    State,
-    Step,
-    arrays_of,
-    gaussian_of,
-)
+from cavity.ep.driver import Change, Diagnostics, Failure, Negative, Options, State, Step, arrays_of, gaussian_of
 from cavity.ep.result import Refusal, Result, Status
 from cavity.factors import Factor
 from cavity.gaussians.factorial import FactorialGaussian

@@ -21,35 +21,8 @@ from cavity.gaussians import SparseGaussian, SparsePrecision
 from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import LOG_2PI, FactorialGaussian, ImproperError
 
-
-class Gaussian(Protocol):
-    """A posterior, whatever the form of its covariance."""
-
-    @property
-    def dim(self) -> int:
-        """Number of coordinates."""
-
-    @property
-    def mean(self) -> FloatArray:
-        """Mean of the normalised density."""
-
-    @property
-    def variance(self) -> FloatArray:
-        """Variances of the normalised density."""
-
-    @property
-    def covariance(self) -> FloatArray:
-        """Covariance of the normalised density."""
-
-    @property
-    def log_mass(self) -> float:
-        """Logarithm of the integral."""
-
-    def draws(self, noise: FloatArray) -> FloatArray:
-        """Turn standard normal numbers, one draw per row, into draws of the normalised density."""
-
-    def predictor_variance(self, rows: Any) -> FloatArray:
-        """Variance of the linear predictor of every row, dense or sparse."""
+# A posterior, whatever the form of its covariance.
+Gaussian = DenseGaussian | SparseGaussian | FactorialGaussian
 
 
 class NaturalParameters(Protocol):

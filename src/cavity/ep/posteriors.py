@@ -319,7 +319,7 @@ class SparsePosterior:
             raise ValueError("the factor of these rows would be too large; use another form of covariance")
         self.rows, self._matrix, self._analysed = rows, matrix, None if matrix is None else analysis.rows
         self._last: tuple[slice, Any, AnalysedRows | None] = (slice(0, 0), None, None)
-        self._variances: tuple[SparsePrecision | None, slice, FloatArray] = (None, slice(0, 0), np.empty(0))
+        self._spread = np.empty(0)
         self._pattern = analysis.pattern
         if not self._factorise(PatternSums.nothing(self._pattern), np.zeros(prior.dim), prior):
             raise ValueError("the prior must be proper")
@@ -349,20 +349,28 @@ class SparsePosterior:
 
     def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the linear predictors of a block of rows."""
-        return np.asarray(self._rows_of(part)[0] @ self.mean), self._variances_of(part)
+        matrix, analysed = self._rows_of(part)
+        variance = self.factor.row_variances(analysed)
+        self._spread = np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
+        return np.asarray(matrix @ self.mean), variance
 
     def add(self, part: slice, precisions: FloatArray, shifts: FloatArray, farthest: float) -> float:
         """Add to the sites of a block of rows, as `DensePosterior.add`."""
         matrix, analysed = self._rows_of(part)
-        before, spread = (self.factor, self.mean, self.shift, self.sums), self._spreads(part)
+        before = self.factor, self.mean, self.shift, self.sums, self._spread
         if not (np.all(np.isfinite(precisions)) and np.all(np.isfinite(shifts))):
             return 0.5
         sums = self.sums.plus(PatternSums.of(analysed, precisions))
         if not self._factorise(sums, self.shift + matrix.T @ shifts, self.prior):
             return 0.5
-        share = share_within(farthest, matrix @ (self.mean - before[1]), spread, lambda: self._spreads(part))
+
+        def spread_after() -> FloatArray:
+            self.predictors(part)
+            return self._spread
+
+        share = share_within(farthest, matrix @ (self.mean - before[1]), before[4], spread_after)
         if share < 1.0:
-            self.factor, self.mean, self.shift, self.sums = before
+            self.factor, self.mean, self.shift, self.sums, self._spread = before
         return share
 
     def sum_of_shifts(self, part: slice, shifts: FloatArray) -> FloatArray:
@@ -408,16 +416,6 @@ class SparsePosterior:
     def solve(self, right: FloatArray) -> FloatArray:
         """Multiply by the posterior covariance."""
         return self.factor.solve(right)
-
-    def _spreads(self, part: slice) -> FloatArray:
-        """Compute the standard deviations of the predictors of a block, under the posterior as it is."""
-        return np.sqrt(np.maximum(self._variances_of(part), np.finfo(np.float64).tiny))
-
-    def _variances_of(self, part: slice) -> FloatArray:
-        """Variances of the predictors of a block; the last ones are kept until the factor changes."""
-        if self._variances[:2] != (self.factor, part):
-            self._variances = self.factor, part, self.factor.row_variances(self._rows_of(part)[1])
-        return self._variances[2]
 
     def _rows_of(self, part: slice) -> tuple[Any, AnalysedRows]:
         """Rows of a block as CSR, and analysed; the last block is kept."""
