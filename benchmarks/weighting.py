@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.sampling import Target, sample
 from cavity import losses
-from cavity.ep.row_sites import RowSites, propose
+from cavity.ep.sites import RowSites, propose
 from reference.problems import FloatArray
 
 PRIOR_VARIANCE = 25.0
@@ -45,7 +45,7 @@ TABLES = {"levels of 74 negative rows, and two more": _levels, "4 x 6 levels, 1,
 
 def fit(loss: str, X: FloatArray, y: FloatArray, weights: FloatArray, merged: bool) -> tuple[FloatArray, FloatArray]:
     """Mean and covariance: damped EP over all distinct rows at once."""
-    sites = RowSites.start(y.size)
+    sites = RowSites.uniform(y.size)
     power = 1.0 if merged else 1.0 / weights
     for _ in range(LOOPS):
         covariance = np.linalg.inv(X.T @ (sites.precision[:, None] * X) + np.eye(X.shape[1]) / PRIOR_VARIANCE)

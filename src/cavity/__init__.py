@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from cavity import losses, quadrature, schedules, schemes
 from cavity._version import __version__
 from cavity.ep.factorised import Update
-from cavity.ep.fitting import fit
+from cavity.ep.fit import fit
 from cavity.ep.result import FactorError, Result, Status
 from cavity.factors import CostFactor, LinearFactor
 from cavity.gaussians.factorial import FactorialGaussian

@@ -37,7 +37,7 @@ except ImportError as error:
 
 from cavity._checks import shown
 from cavity._types import FloatArray
-from cavity.ep.options import Options
+from cavity.ep.driver import Options
 from cavity.ep.partitions import Message, Mix, PartSites, Sums, log_scale, run, sweep
 from cavity.ep.result import Result
 from cavity.estimators import EPClassifier, EPRegressor
@@ -612,6 +612,7 @@ class _PreparedRows:
             partitions = ClusterPartitions(self.tasks, self.rows, self.names, task.analysis)
             place = (k, len(self.centers))
             with loop_report(p.verbose, p.max_iter, p.tol, self.shape[0], place) as report:
+                state, after_loop = course_of(k, report, checkpoint)
                 outcomes.append(
                     run(
                         task.loss,
@@ -621,7 +622,8 @@ class _PreparedRows:
                         predictor=k,
                         hyperparameters=replace(task.hyperparameters),
                         center=center,
-                        course=course_of(k, report, checkpoint),
+                        state=state,
+                        after_loop=after_loop,
                     )
                 )
         return outcomes

@@ -18,11 +18,9 @@ from numpy.typing import ArrayLike
 from cavity import schemes
 from cavity._checks import number_between, whole_number
 from cavity._types import FloatArray
-from cavity.ep.driver import run
+from cavity.ep.driver import Options, make_options, run
 from cavity.ep.factorised import Factorised
-from cavity.ep.fitting import run_checked
-from cavity.ep.options import Options, make_options
-from cavity.ep.problem import are_linear, check_batches, check_factors, check_problem, stacked, untouched
+from cavity.ep.fit import are_linear, check_batches, check_factors, check_problem, run_checked, stacked, untouched
 from cavity.ep.result import FactorError, RunError, warn_of
 from cavity.factors import Curvature, Derivatives, Factor, LinearBatches, LinearFactor, StarCosts
 from cavity.gaussians.factorial import FactorialGaussian

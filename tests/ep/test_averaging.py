@@ -7,7 +7,6 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from cavity import EPRegressor, FactorialGaussian
-from cavity.ep.dense import DensePosterior
 from cavity.ep.hyperparameters import (
     Group,
     NormalRows,
@@ -17,7 +16,8 @@ from cavity.ep.hyperparameters import (
     variance_interval,
     variances_of,
 )
-from cavity.ep.knowledge import DenseKnowledge
+from cavity.ep.natural import DenseNatural
+from cavity.ep.posteriors import DensePosterior
 
 RATE = 0.3
 
@@ -33,7 +33,7 @@ def one_way(levels: int, rows: int, variance: float, seed: int = 0) -> tuple[np.
 def at_maximum(X: np.ndarray, y: np.ndarray) -> tuple[DensePosterior, list[Group], NormalRows]:
     d = X.shape[1] - 1
     prior = FactorialGaussian.from_moments(np.zeros(d + 1), np.append(np.ones(d), 100.0))
-    posterior = DensePosterior(prior, DenseKnowledge(X.T @ X, X.T @ y))
+    posterior = DensePosterior(None, prior, DenseNatural(X.T @ X, X.T @ y))
     groups, rows = [Group(np.arange(d), 1.0, RATE)], NormalRows(float(y.size), float(y @ y), 1.0, 1e-4)
     maximise_evidence(posterior, groups, rows)
     return posterior, groups, rows

@@ -11,12 +11,11 @@ from scipy.stats import multivariate_normal
 import cavity
 from cases import quietly
 from cavity import FactorialGaussian, LinearFactor, Status
-from cavity.ep.blocks import run, sites_in_memory
-from cavity.ep.dense import DenseWork
-from cavity.ep.options import Options
+from cavity.ep.blocks import run
+from cavity.ep.driver import Options
+from cavity.ep.posteriors import DensePosterior, SparsePosterior
 from cavity.ep.result import Refusal
-from cavity.ep.row_sites import RowSites, log_scale
-from cavity.ep.sparse import SparseWork
+from cavity.ep.sites import RowSites, log_scale
 from cavity.factors.arranged import Rows
 from cavity.gaussians import analyse
 from cavity.losses import (
@@ -113,8 +112,8 @@ def test_the_information_is_that_of_the_sites(loss):
     """G = X'TX and h = X'R after any number of loops."""
     X, y, prior = problem(loss)
     rows = Rows.arrange(X, y[None], None, False)
-    sites = sites_in_memory(rows, None)
-    outcome = run(loss, rows, DenseWork(rows, prior), Options(max_iter=7, tol=0.0), sites=sites)
+    sites = RowSites.uniform(rows.shape[0], None, rows.offset)
+    outcome = run(loss, rows, DensePosterior(rows, prior), Options(max_iter=7, tol=0.0), sites=sites)
     block = rows.block(slice(None))
     known = outcome.sites
     scale = np.max(np.abs(known.information))
@@ -149,9 +148,9 @@ def test_a_sparse_precision_gives_the_same_posterior(loss):
     X = np.where(np.random.default_rng(2).random(X.shape) < 0.4, X, 0.0)
     rows = Rows.arrange(sparse.csr_array(X), y[None], None, False)
     options = Options(max_iter=500, tol=1e-5)
-    dense = run(loss, rows, DenseWork(rows, prior), options)
+    dense = run(loss, rows, DensePosterior(rows, prior), options)
     matrix = rows.matrix()
-    found = run(loss, rows, SparseWork(rows, analyse(matrix), prior, matrix), options)
+    found = run(loss, rows, SparsePosterior(rows, analyse(matrix), prior, matrix), options)
     assert_near(found, dense.mean, dense.posterior.covariance, sd=1e-2, share=1e-2)
     assert found.log_evidence == pytest.approx(dense.log_evidence, abs=1e-2)
     np.testing.assert_allclose(found.posterior.covariance, dense.posterior.covariance, rtol=0.02, atol=1e-3)
@@ -217,7 +216,7 @@ def test_statuses_say_how_it_ended():
     assert found.trace.updates == y.size * len(found.trace.changes)
 
 
-class Seesaw(DenseWork):
+class Seesaw(DensePosterior):
     """Blocks move the mean by a standard deviation to and fro, so that a loop moves it by nothing."""
 
     def add(self, part, precisions, shifts, farthest):
@@ -226,7 +225,7 @@ class Seesaw(DenseWork):
         return share
 
 
-class Reluctant(DenseWork):
+class Reluctant(DensePosterior):
     """Every block is held back once."""
 
     held = False
@@ -241,18 +240,18 @@ def test_a_loop_whose_blocks_undo_each_other_or_are_held_back_has_not_converged(
     loss = Huber(1.35)
     X, y, prior = problem(loss, n=120, d=1)
     rows = Rows.arrange(X, y[None], None, False)
-    assert len(DenseWork(rows, prior).parts(False)) == 2
+    assert len(DensePosterior(rows, prior).parts(False)) == 2
     found = run(loss, rows, work(rows, prior), Options(max_iter=30))
     assert min(found.trace.changes) < 1e-6
     assert found.status is Status.MAX_ITER
-    assert run(loss, rows, DenseWork(rows, prior), Options(max_iter=30)).status is Status.CONVERGED
+    assert run(loss, rows, DensePosterior(rows, prior), Options(max_iter=30)).status is Status.CONVERGED
 
 
 @pytest.mark.parametrize("weights", [None, np.arange(1.0, 121.0) % 4])
 def test_one_loop_of_the_squared_loss_is_exact(weights):
     X, y, prior = problem(Squared(), n=120, d=3)
     rows = Rows.arrange(X, y[None], weights, False)
-    found = run(Squared(0.5), rows, DenseWork(rows, prior), Options(max_iter=30, tol=1e-12))
+    found = run(Squared(0.5), rows, DensePosterior(rows, prior), Options(max_iter=30, tol=1e-12))
     assert found.status is Status.CONVERGED
     assert len(found.trace.changes) == 1
     w = 4.0 * (np.ones(120) if weights is None else weights)
@@ -275,7 +274,7 @@ def test_refused_rows_are_counted_named_and_as_good_as_absent():
     X, y, prior = problem(Logistic())
     bad = np.vstack([X[:20], np.full((1, 3), 1e8), X[20:]])
     rows = Rows.arrange(bad, np.insert(y, 20, 1.0)[None], None, False)
-    found = run(Spoilt(), rows, DenseWork(rows, prior), Options(max_iter=50, tol=1e-4))
+    found = run(Spoilt(), rows, DensePosterior(rows, prior), Options(max_iter=50, tol=1e-4))
     assert found.status is Status.NONFINITE
     assert set(found.trace.refusals) == {(20, Refusal.NONFINITE)}
     wanted = fitted(Logistic(), X, y, prior)
@@ -336,7 +335,7 @@ def test_heavy_tails_under_a_wide_prior_converge(seed, n, d, share):
 def test_the_scale_of_a_site_does_not_drown_in_a_wide_cavity_that_is_far_away(share, far):
     """Of the squared loss it is known: the height of the factor at zero, whatever the cavity."""
     noise, y = 1e-4, np.array([1.0])
-    sites = RowSites.start(1)
+    sites = RowSites.uniform(1)
     sites.precision[:], sites.shift[:] = noise**-2.0, y / noise**2
     sites.variance[:] = (1.0 - share) * noise**2
     wide = sites.variance / (1.0 - sites.precision * sites.variance)

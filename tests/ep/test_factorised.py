@@ -22,8 +22,8 @@ from cases import (
     standard_prior,
 )
 from cavity import CostFactor, FactorError, FactorialGaussian, Status, Update, schedules, schemes
+from cavity.ep.factorised import extend
 from cavity.ep.result import Refusal
-from cavity.ep.stores import extend
 from cavity.schemes.constants import SITE_FLOOR
 
 EXACT = 1e-9

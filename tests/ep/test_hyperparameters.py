@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 
 from cavity import FactorialGaussian
 from cavity.ep.blocks import run
-from cavity.ep.dense import DenseWork
+from cavity.ep.driver import Options
 from cavity.ep.hyperparameters import (
     LEAST,
     Group,
@@ -24,9 +24,8 @@ from cavity.ep.hyperparameters import (
     variances_of,
     with_variances,
 )
-from cavity.ep.options import Options
-from cavity.ep.row_sites import noise_slope
-from cavity.ep.sparse import SparseWork
+from cavity.ep.posteriors import DensePosterior, SparsePosterior
+from cavity.ep.sites import noise_slope
 from cavity.factors.arranged import Rows
 from cavity.gaussians import analyse
 from cavity.losses import Absolute, Gamma, Huber, Logistic, NegativeBinomial, Quantile, Squared
@@ -53,9 +52,9 @@ def normal_posterior(storage, X, y, prior, scale, weights=None):
     w = np.ones(y.size) if weights is None else weights
     rows = Rows.arrange(STORAGES[storage](X), y[None], weights, False)
     if storage == "dense":
-        work = DenseWork(rows, prior)
+        work = DensePosterior(rows, prior)
     else:
-        work = SparseWork(rows, analyse(rows.matrix()), prior, rows.matrix())
+        work = SparsePosterior(rows, analyse(rows.matrix()), prior, rows.matrix())
     free = Hyperparameters()
     run(Squared(scale), rows, work, Options(), hyperparameters=free)
     return work, NormalRows(float(np.sum(w)), float(w @ y**2), scale)
@@ -303,15 +302,15 @@ def test_a_restored_search_continues_bit_for_bit():
 
     def states(state=None, posterior=None, steps=6):
         free = Hyperparameters(groups)
-        work = DenseWork(rows, FactorialGaussian.from_moments(np.zeros(5), 20.0))
+        work = DensePosterior(rows, FactorialGaussian.from_moments(np.zeros(5), 20.0))
         work.replace((5.0 * np.eye(5))[np.tril_indices(5)], np.arange(5.0))
         if state is not None:
             free.restore(state)
-            work.restore(posterior)
+            work.replace(*posterior)
         found = []
         for _ in range(steps):
             found.append((free.update(work, np.zeros(2), 1.0, 0.5), variances_of(work.prior, groups), free.snapshot()))
-            found[-1] += (work.snapshot(),)
+            found[-1] += ((work.flat, work.shift, work.prior),)
         return found
 
     whole = states()
@@ -329,14 +328,14 @@ def test_a_run_ends_at_the_maximum_with_its_sites():
     found = run(
         Logistic(),
         rows,
-        DenseWork(rows, FactorialGaussian.from_moments(np.zeros(5), 1.0)),
+        DensePosterior(rows, FactorialGaussian.from_moments(np.zeros(5), 1.0)),
         Options(100, 1e-4),
         hyperparameters=replace(free),
     )
     values = []
     for factor in (0.8, 1.0, 1.25):
         prior = with_variances(found.prior, groups, factor * variances_of(found.prior, groups))
-        other = run(Logistic(), rows, DenseWork(rows, prior), Options(100, 1e-6))
+        other = run(Logistic(), rows, DensePosterior(rows, prior), Options(100, 1e-6))
         values.append(other.log_evidence - penalty(prior, groups))
     assert values[1] > max(values[0], values[2])
     slope = (values[2] - values[0]) / np.log(1.25 / 0.8)

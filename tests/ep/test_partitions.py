@@ -9,15 +9,12 @@ from scipy import sparse
 
 from cavity import losses
 from cavity.ep import blocks, partitions
-from cavity.ep.blocks import Course
-from cavity.ep.dense import DenseWork
+from cavity.ep.driver import Options
 from cavity.ep.hyperparameters import Group, Hyperparameters
-from cavity.ep.joint import JointWork
-from cavity.ep.knowledge import DenseKnowledge
-from cavity.ep.options import Options
+from cavity.ep.natural import DenseNatural
 from cavity.ep.partitions import Acceleration, Message, sweep
+from cavity.ep.posteriors import DensePosterior, JointPosterior, SparsePosterior
 from cavity.ep.result import Status
-from cavity.ep.sparse import SparseWork
 from cavity.factors.arranged import Rows
 from cavity.gaussians import analyse
 from cavity.gaussians.factorial import FactorialGaussian
@@ -48,7 +45,7 @@ def prior_of(loss, d):
 def in_memory(loss, X, y, weights=None, offset=None, hyperparameters=None):
     rows = Rows.arrange(X, y[None], weights, True, offset)
     prior = prior_of(loss, rows.shape[1])
-    work = (JointWork if hasattr(loss, "predictors") else DenseWork)(rows, prior)
+    work = (JointPosterior if hasattr(loss, "predictors") else DensePosterior)(rows, prior)
     return blocks.run(loss, rows, work, OPTIONS, hyperparameters=hyperparameters)
 
 
@@ -60,7 +57,7 @@ def parts_of(X, y, count, order, weights=None, offset=None):
 
 def matrix_of(flat):
     """The lower triangle that six coefficients send, column by column."""
-    return DenseKnowledge.of_flat(flat, np.zeros(6)).information
+    return DenseNatural.of_flat(flat, np.zeros(6)).information
 
 
 def assert_same(found, expected, tol=2e-3, evidence=1e-3, targets=()):
@@ -154,7 +151,7 @@ def test_a_run_continues_from_its_state_in_other_partitions():
     cut = partitions.run(loss, prior_of(loss, 6), InProcess(parts_of(X, y, 4, np.arange(y.size))), Options(3, 1e-4))
     assert cut.status is Status.MAX_ITER
     rows = InProcess(parts_of(X, y, 7, np.arange(y.size)[::-1]))
-    found = partitions.run(loss, prior_of(loss, 6), rows, OPTIONS, course=Course(cut.state))
+    found = partitions.run(loss, prior_of(loss, 6), rows, OPTIONS, state=cut.state)
     assert_same(found, in_memory(loss, X, y))
 
 
@@ -218,7 +215,7 @@ def test_a_sparse_precision_over_partitions_is_that_of_all_rows(loss, lost):
     parts = [Rows.arrange(X[i], y[None, i], None, True) for i in np.array_split(order, 5)]
     analysis = analyse_blocks(lambda: (part.matrix() for part in parts))
     prior = FactorialGaussian.from_moments(np.zeros(67), 4.0)
-    expected = blocks.run(loss, whole, SparseWork(whole, analyse(whole.matrix()), prior, whole.matrix()), OPTIONS)
+    expected = blocks.run(loss, whole, SparsePosterior(whole, analyse(whole.matrix()), prior, whole.matrix()), OPTIONS)
     found = partitions.run(loss, prior, Forgetful(parts, lost, analysis), OPTIONS)
     assert_same(found, expected)
     dense = partitions.run(loss, prior, InProcess(parts), OPTIONS)

@@ -9,11 +9,10 @@ from scipy import sparse
 import cavity
 from cases import quietly, standard_prior
 from cavity import CostFactor, LinearFactor, losses
-from cavity.ep.blocks import Course, run
-from cavity.ep.dense import DenseWork
+from cavity.ep.blocks import run
+from cavity.ep.driver import Options
 from cavity.ep.hyperparameters import Group, Hyperparameters
-from cavity.ep.options import Options
-from cavity.ep.sparse import SparseWork
+from cavity.ep.posteriors import DensePosterior, SparsePosterior
 from cavity.factors.arranged import Rows
 from cavity.gaussians import analyse
 
@@ -84,9 +83,11 @@ def test_prior_variance_and_noise_scale_are_continued(storage, tmp_path):
 
     def fit(loops, state=None):
         matrix = rows.matrix()
-        work = DenseWork(rows, prior) if storage == "dense" else SparseWork(rows, analyse(matrix), prior, matrix)
-        free, course = Hyperparameters([Group(np.arange(4))], scale=True), Course(state)
-        return run(losses.Absolute(), rows, work, Options(loops, 0.0), hyperparameters=free, course=course)
+        work = (
+            DensePosterior(rows, prior) if storage == "dense" else SparsePosterior(rows, analyse(matrix), prior, matrix)
+        )
+        free = Hyperparameters([Group(np.arange(4))], scale=True)
+        return run(losses.Absolute(), rows, work, Options(loops, 0.0), hyperparameters=free, state=state)
 
     part, whole = fit(STOP), fit(LOOPS)
     assert whole.prior != prior

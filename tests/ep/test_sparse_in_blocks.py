@@ -5,9 +5,9 @@ import pytest
 from scipy import sparse
 
 from cavity import losses
-from cavity.ep.blocks import Course, run
-from cavity.ep.options import Options
-from cavity.ep.sparse import SparseWork
+from cavity.ep.blocks import run
+from cavity.ep.driver import Options
+from cavity.ep.posteriors import SparsePosterior
 from cavity.factors.arranged import Rows
 from cavity.gaussians import FactorialGaussian, analyse
 from cavity.gaussians.sparse import PatternSums, analyse_blocks, factorise, factorise_sums, rows_on
@@ -65,8 +65,8 @@ def test_sums_over_blocks_factorise_as_all_rows_do(problem):
 def test_the_posterior_is_that_of_all_rows_at_once(loss, problem):
     rows, prior = problem
     matrix, blocks = rows.matrix(), InBlocks(rows, 60)
-    expected = run(loss, rows, SparseWork(rows, analyse(matrix), prior, matrix), Options(200, 1e-6))
-    found = run(loss, blocks, SparseWork(blocks, analyse_blocks(blocks.blocks), prior), Options(200, 1e-6))
+    expected = run(loss, rows, SparsePosterior(rows, analyse(matrix), prior, matrix), Options(200, 1e-6))
+    found = run(loss, blocks, SparsePosterior(blocks, analyse_blocks(blocks.blocks), prior), Options(200, 1e-6))
     assert found.status.is_success
     np.testing.assert_allclose(found.mean, expected.mean, atol=1e-4)
     np.testing.assert_allclose(found.std, expected.std, rtol=1e-4)
@@ -79,8 +79,8 @@ def test_a_run_continues_bit_for_bit(problem):
     analysis = analyse_blocks(blocks.blocks)
 
     def fit(loops, state=None):
-        work = SparseWork(blocks, analysis, prior)
-        return run(losses.Hinge(), blocks, work, Options(loops, 0.0), course=Course(state))
+        work = SparsePosterior(blocks, analysis, prior)
+        return run(losses.Hinge(), blocks, work, Options(loops, 0.0), state=state)
 
     found, whole = fit(6, fit(2).state), fit(6)
     np.testing.assert_array_equal(found.mean, whole.mean)

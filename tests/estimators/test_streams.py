@@ -12,11 +12,9 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from cavity import EPClassifier, EPRegressor, Status
-from cavity.ep import hyperparameters, joint_sites
-from cavity.ep import row_sites as sites
-from cavity.ep.dense import DenseWork
-from cavity.ep.joint import JointWork
-from cavity.ep.stream import Stream
+from cavity.ep import blocks, hyperparameters
+from cavity.ep.online import Stream
+from cavity.ep.posteriors import DensePosterior, JointPosterior
 from cavity.estimators import _streaming, _streams
 from cavity.losses import Logistic
 
@@ -48,10 +46,10 @@ def raising_at(function, count, error):
 # Where a call of each kind can be interrupted: what to patch, and at which of its calls.
 POINTS = {
     "full": [
-        (sites, "propose", 1),
-        (sites, "propose", 4),
-        (DenseWork, "add", 3),
-        (DenseWork, "knowledge", 6),
+        (blocks, "propose", 1),
+        (blocks, "propose", 4),
+        (DensePosterior, "add", 3),
+        (DensePosterior, "natural", 6),
         (hyperparameters, "evidence", 1),
         (hyperparameters, "evidence", 9),
         (_streaming.StreamingEP, "_keep_taken", 1),
@@ -59,10 +57,10 @@ POINTS = {
         (_streaming.StreamingEP, "_note_refusals", 1),
     ],
     "joint": [
-        (joint_sites, "propose", 1),
-        (joint_sites, "propose", 2),
-        (JointWork, "add", 2),
-        (JointWork, "knowledge", 1),
+        (blocks, "propose", 1),
+        (blocks, "propose", 2),
+        (JointPosterior, "add", 2),
+        (JointPosterior, "natural", 1),
         (hyperparameters, "evidence", 1),
         (_streaming.StreamingEP, "_keep_taken", 1),
         (_streaming.StreamingEP, "_forget", 1),
@@ -125,7 +123,7 @@ def test_an_interrupted_fit_leaves_the_fit_before(error, monkeypatch):
     before = frozen(model)
     for count in (1, 7):
         with monkeypatch.context() as patch:
-            patch.setattr(sites, "propose", raising_at(sites.propose, count, error))
+            patch.setattr(blocks, "propose", raising_at(blocks.propose, count, error))
             with pytest.raises(error):
                 model.set_params(prior_variance=2.0).fit(X, y)
         model.set_params(prior_variance=1.0)
@@ -150,7 +148,7 @@ def test_an_interrupted_regression_is_what_it_was(error, monkeypatch):
     X, y = line(n=200)
     monkeypatch.setattr(_streaming, "KEPT_NUMBERS", 0)  # the rows of the first call are gone
     places = (
-        (DenseWork, "add"),
+        (DensePosterior, "add"),
         (hyperparameters, "evidence"),
         (EPRegressor, "_follow_noise"),
         (EPRegressor, "_at_scale"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from cavity.ep.knowledge import DenseKnowledge, SparseKnowledge
+from cavity.ep.natural import DenseNatural, SparseNatural
 from cavity.gaussians.affine import AffineGaussian, Change
 from cavity.gaussians.factorial import FactorialGaussian
 
@@ -30,9 +30,9 @@ def inner_of(kind, dim):
     if kind == "factorial":
         return prior
     if kind == "dense":
-        return DenseKnowledge(rows.T @ rows, shift, 0.3).posterior(prior)
+        return DenseNatural(rows.T @ rows, shift, 0.3).posterior(prior)
     upper = sparse.csc_array(sparse.triu(sparse.csc_array(rows.T @ rows)))
-    return SparseKnowledge(upper, shift, np.array([dim - 1]), 0.3).posterior(prior)
+    return SparseNatural(upper, shift, np.array([dim - 1]), 0.3).posterior(prior)
 
 
 @pytest.fixture(params=[True, False], ids=["intercept", "no intercept"])

@@ -9,8 +9,8 @@ from scipy import sparse
 from cases import random_rows, random_signs, standard_prior
 from cavity import LinearFactor, schemes
 from cavity.ep import compiled, driver
-from cavity.ep.fitting import make_options
-from cavity.ep.stream import Stream
+from cavity.ep.fit import make_options
+from cavity.ep.online import Stream
 from cavity.factors import LinearBatches
 from cavity.losses import Logistic
 from cavity.schedules import Given

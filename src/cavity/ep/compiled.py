@@ -11,18 +11,16 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity import schemes
-from cavity.ep.driver import Change, Failure, Step
+from cavity.ep.driver import Change, Diagnostics, Failure, Options, State, Step, arrays_of, gaussian_of
 from cavity.ep.factorised import (
     change_between,
     check_site,
     check_start,
+    is_proper_against,
     prior_cost,
     visits_with_next,
 )
-from cavity.ep.options import Options
-from cavity.ep.result import Ledger, Refusal, Result, Status
-from cavity.ep.snapshots import State, arrays_of, gaussian_of
-from cavity.ep.stores import is_proper_against
+from cavity.ep.result import Refusal, Result, Status
 from cavity.factors import LinearBatches
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.kernels import schemes as compiled
@@ -138,7 +136,7 @@ class Compiled:
         check_start(posterior, self.prior)
         self._set_posterior(posterior)
 
-    def begin_loop(self, loop: int, beta: float, ledger: Ledger) -> None:
+    def begin_loop(self, loop: int, beta: float, diagnostics: Diagnostics) -> None:
         """Raise the sites to the ratio of temperatures, and multiply the posterior up from them."""
         if beta != self.beta and not self.options.single_pass:
             before, ratio = self.store, beta / self.beta
@@ -147,11 +145,11 @@ class Compiled:
             )
             if not is_proper_against(product(self.store, self.prior), self.prior):
                 self.store = before
-                ledger.refuse(-1, Refusal.RESCALING)
+                diagnostics.reject(-1, Refusal.RESCALING)
         self.beta = beta
-        self.finish(ledger)
+        self.finish(diagnostics)
 
-    def sweep(self, step: Step, ledger: Ledger) -> Change:
+    def sweep(self, step: Step, diagnostics: Diagnostics) -> Change:
         """Visit the batches in one compiled call; a loss that raises is named with the state before that batch."""
         o, before = self.options, None if self.options.single_pass else self.posterior
         route = visits_with_next(o, len(self.factors), step.loop)
@@ -169,10 +167,10 @@ class Compiled:
             ) from error
         except Exception as error:
             done = int(np.argmax(outcomes == _UNVISITED))
-            self._note(visits[:done], outcomes[:done], ledger)
-            ledger.updates += 1
+            self._note(visits[:done], outcomes[:done], diagnostics)
+            diagnostics.updates += 1
             raise Failure(int(visits[done]), error) from error  # a site is fitted before it is used: nothing to undo
-        self._note(visits, outcomes, ledger)
+        self._note(visits, outcomes, diagnostics)
         return change_between(self.prior if before is None else before, self.posterior, o)
 
     def cost(self, point: FloatArray) -> float:
@@ -199,7 +197,7 @@ class Compiled:
         self.beta = float(state["beta"])
         self._set_posterior(gaussian_of("posterior", state))
 
-    def finish(self, ledger: Ledger) -> None:
+    def finish(self, diagnostics: Diagnostics) -> None:
         """Multiply the posterior up from prior and sites; where rounding makes that improper, keep it and say so."""
         if self.options.single_pass:
             return
@@ -207,9 +205,9 @@ class Compiled:
         if is_proper_against(posterior, self.prior):
             self._set_posterior(posterior)
         else:
-            ledger.refuse(-1, Refusal.IMPROPER_POSTERIOR)
+            diagnostics.reject(-1, Refusal.IMPROPER_POSTERIOR)
 
-    def result(self, status: Status, ledger: Ledger) -> Result:
+    def result(self, status: Status, diagnostics: Diagnostics) -> Result:
         """Give posterior and sites as values."""
         s = self.store
         sites: Sequence[FactorialGaussian]
@@ -219,7 +217,7 @@ class Compiled:
             sites = (FactorialGaussian(s.scales[0], s.shifts, s.precisions),)
         else:
             sites = StoredSites(self.factors, s)
-        return Result(self.posterior, sites, status, ledger.trace(), self.prior)
+        return Result(self.posterior, sites, status, diagnostics.trace(), self.prior)
 
     def _who_raises(self, point: FloatArray) -> int:
         """Index of the first factor that has no cost at a point; -1 if each has one by itself."""
@@ -230,14 +228,14 @@ class Compiled:
                 return k
         return -1
 
-    def _note(self, visits: NDArray[np.intp], outcomes: NDArray[np.int8], ledger: Ledger) -> None:
-        ledger.updates += visits.size
+    def _note(self, visits: NDArray[np.intp], outcomes: NDArray[np.int8], diagnostics: Diagnostics) -> None:
+        diagnostics.updates += visits.size
         for visit in np.flatnonzero(outcomes):
             k, outcome = int(visits[visit]), int(outcomes[visit])
             if outcome == kernels.DAMPED:
-                ledger.damp(k)
+                diagnostics.damp(k)
             else:
-                ledger.refuse(k, REFUSALS[outcome])
+                diagnostics.reject(k, REFUSALS[outcome])
 
     def _set_posterior(self, posterior: FactorialGaussian) -> None:
         self.state.records[:, 0], self.state.records[:, 1] = posterior.shift, posterior.precision

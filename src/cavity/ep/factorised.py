@@ -1,7 +1,7 @@
 """A product of Gaussians, one factor at a time: the reference that whatever is faster is compared with.
 
 `visit` is a pure function of one factor, the posterior and the factor's site. `Factorised` calls it in the order of the
-schedule.
+schedule. Sites are stored one per factor (`OwnSites`), one for all (`TiedSites`), or not at all (`NoSites`).
 """
 
 from __future__ import annotations
@@ -13,24 +13,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity._types import FloatArray, IndexArray
-from cavity.ep.driver import Change, Failure, Step
-from cavity.ep.options import Negative, Options
-from cavity.ep.result import Ledger, Refusal, Result, Status
-from cavity.ep.snapshots import State, arrays_of, gaussian_of
-from cavity.ep.stores import Sites, is_proper_against, make_store, restrict
+from cavity.ep.driver import Change, Diagnostics, Failure, Negative, Options, State, Step, arrays_of, gaussian_of
+from cavity.ep.result import Refusal, Result, Status
 from cavity.factors import Factor
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.schemes._protocol import Scheme
-from cavity.schemes.constants import NEGLIGIBLE, SITE_FLOOR, UPDATE_HALVINGS
+from cavity.schemes.constants import NEGLIGIBLE, PRECISION_ROUNDING, SITE_FLOOR, UPDATE_HALVINGS
+
+Support = IndexArray | None
 
 
 class Update(NamedTuple):
-    """What a callback gets after every visit.
+    """What a callback gets after every update of a site.
 
     Parameters
     ----------
     loop, factor
-        Numbers of the loop and of the factor visited, from zero.
+        Numbers of the iteration and of the factor visited, from zero.
     posterior
         The posterior after the visit.
     refusal
@@ -94,6 +93,183 @@ def floored(site: FactorialGaussian, cavity: FactorialGaussian) -> FactorialGaus
     return FactorialGaussian(float(log_scale), site.shift, precision)
 
 
+def is_proper_against(gaussian: FactorialGaussian, posterior: FactorialGaussian) -> bool:
+    """Whether a cavity is finite with precisions above the rounding error of their computation."""
+    return gaussian.is_finite and bool(np.all(gaussian.precision > PRECISION_ROUNDING * np.abs(posterior.precision)))
+
+
+def restrict(gaussian: FactorialGaussian, support: Support) -> FactorialGaussian:
+    """Keep the coordinates of a support; None keeps all."""
+    return gaussian if support is None else gaussian.take(support)
+
+
+def extend(gaussian: FactorialGaussian, support: Support, dim: int) -> FactorialGaussian:
+    """Undo `restrict`, constant elsewhere."""
+    return gaussian if support is None else gaussian.scatter(support, dim)
+
+
+class NoSites:
+    """No memory: the cavity is the posterior so far. For a single pass; what is stored otherwise is for subclasses."""
+
+    def __init__(self, supports: Sequence[Support], dim: int) -> None:
+        self.supports, self._dim = supports, dim
+
+    def extend(self, k: int, change: FactorialGaussian) -> FactorialGaussian:
+        """Extend a change of factor ``k``, constant elsewhere, to all coordinates; -1 stands for all factors."""
+        return extend(change, None if k < 0 else self.supports[k], self._dim)
+
+    def site(self, k: int) -> FactorialGaussian:
+        """Site of factor ``k`` in its own coordinates."""
+        support = self.supports[k]
+        return FactorialGaussian.uniform(self._dim if support is None else support.size)
+
+    def update(self, k: int, change: FactorialGaussian) -> None:
+        """Multiply the posterior's part of factor ``k`` by a change, in its own coordinates."""
+
+    def following_cavity(
+        self, posterior: FactorialGaussian, k: int, change: FactorialGaussian, following: int, power: float
+    ) -> FactorialGaussian:
+        """Cavity of the factor visited next, in its own coordinates, if ``change`` were made to factor ``k``."""
+        return restrict(posterior, self.supports[following])
+
+    def power(self, ratio: float) -> NoSites:
+        """All sites raised to a power: their rescaling to another inverse temperature."""
+        return self
+
+    def posterior(self, prior: FactorialGaussian) -> FactorialGaussian:
+        """Product of the prior and all sites."""
+        return prior
+
+    def values(self) -> tuple[FactorialGaussian, ...]:
+        """Return the stored sites."""
+        return ()
+
+    def arrays(self) -> dict[str, Any]:
+        """Log scales, shifts and precisions of all sites, one after the other."""
+        sites, empty = self.values(), np.empty(0)
+        return {
+            "scales": np.array([site.log_scale for site in sites]),
+            "shifts": np.concatenate([empty, *(site.shift for site in sites)]),
+            "precisions": np.concatenate([empty, *(site.precision for site in sites)]),
+        }
+
+    def set_arrays(self, state: State) -> None:
+        """Return to such sites."""
+        sites, first = [], 0
+        for site, scale in zip(self.values(), state["scales"], strict=True):
+            part = slice(first, first + site.dim)
+            sites.append(FactorialGaussian(float(scale), state["shifts"][part], state["precisions"][part]))
+            first = part.stop
+        self._set_values(sites)
+
+    def _set_values(self, sites: list[FactorialGaussian]) -> None:
+        """Replace the stored sites."""
+
+
+class OwnSites(NoSites):
+    """One site per factor: plain EP."""
+
+    def __init__(self, supports: Sequence[Support], dim: int) -> None:
+        super().__init__(supports, dim)
+        self._sites = [FactorialGaussian.uniform(dim if s is None else s.size) for s in supports]
+
+    def site(self, k: int) -> FactorialGaussian:
+        """Return the factor's own site."""
+        return self._sites[k]
+
+    def update(self, k: int, change: FactorialGaussian) -> None:
+        """Take the whole change."""
+        self._sites[k] = self._sites[k] * change
+
+    def following_cavity(
+        self, posterior: FactorialGaussian, k: int, change: FactorialGaussian, following: int, power: float
+    ) -> FactorialGaussian:
+        """Remove the next factor's own site."""
+        site = self._sites[k] * change if following == k else self._sites[following]
+        return restrict(posterior, self.supports[following]) / site**power
+
+    def power(self, ratio: float) -> OwnSites:
+        """Raise every site."""
+        other = OwnSites((), self._dim)
+        other.supports, other._sites = self.supports, [site**ratio for site in self._sites]
+        return other
+
+    def posterior(self, prior: FactorialGaussian) -> FactorialGaussian:
+        """Multiply all sites and the prior."""
+        log_scale, shift, precision = prior.log_scale, prior.shift.copy(), prior.precision.copy()
+        for site, support in zip(self._sites, self.supports, strict=True):
+            log_scale += site.log_scale
+            shift[support if support is not None else slice(None)] += site.shift
+            precision[support if support is not None else slice(None)] += site.precision
+        return FactorialGaussian(log_scale, shift, precision)
+
+    def values(self) -> tuple[FactorialGaussian, ...]:
+        """Return one site per factor."""
+        return tuple(self._sites)
+
+    def _set_values(self, sites: list[FactorialGaussian]) -> None:
+        self._sites = sites
+
+
+class TiedSites(NoSites):
+    """One site for all factors: Stochastic EP, memory O(d). A coordinate counts the factors that touch it.
+
+    The index -1 stands for all factors at once, whose changes are full vectors: Averaged EP.
+    """
+
+    def __init__(self, supports: Sequence[Support], dim: int) -> None:
+        super().__init__(supports, dim)
+        self._count, touches = len(supports), np.zeros(dim)
+        for support in supports:
+            touches[support if support is not None else slice(None)] += 1.0
+        self._touches, self._site = np.maximum(touches, 1.0), FactorialGaussian.uniform(dim)
+
+    def site(self, k: int) -> FactorialGaussian:
+        """Return the common site."""
+        return restrict(self._site, self._support(k))
+
+    def update(self, k: int, change: FactorialGaussian) -> None:
+        """Share the change among all factors that have the coordinate."""
+        self._site = self._changed(k, change)
+
+    def following_cavity(
+        self, posterior: FactorialGaussian, k: int, change: FactorialGaussian, following: int, power: float
+    ) -> FactorialGaussian:
+        """Remove the common site as it would be."""
+        return restrict(posterior / self._changed(k, change) ** power, self._support(following))
+
+    def power(self, ratio: float) -> TiedSites:
+        """Raise the site."""
+        other = TiedSites((), self._dim)
+        other.supports, other._count, other._touches = self.supports, self._count, self._touches
+        other._site = self._site**ratio
+        return other
+
+    def posterior(self, prior: FactorialGaussian) -> FactorialGaussian:
+        """Multiply the prior by the site, as often as a coordinate is touched."""
+        g = self._site
+        return prior * FactorialGaussian(
+            self._count * g.log_scale, self._touches * g.shift, self._touches * g.precision
+        )
+
+    def values(self) -> tuple[FactorialGaussian, ...]:
+        """Return the one site."""
+        return (self._site,)
+
+    def _set_values(self, sites: list[FactorialGaussian]) -> None:
+        (self._site,) = sites
+
+    def _support(self, k: int) -> Support:
+        return None if k < 0 else self.supports[k]
+
+    def _changed(self, k: int, change: FactorialGaussian) -> FactorialGaussian:
+        """Give the common site with one factor's part of a change."""
+        full = self.extend(k, change)
+        return self._site * FactorialGaussian(
+            full.log_scale / self._count, full.shift / self._touches, full.precision / self._touches
+        )
+
+
 class Factorised:
     """Sites and posterior of a product of Gaussians: the backend for any factors, in plain Python."""
 
@@ -107,8 +283,9 @@ class Factorised:
     ) -> None:
         self.factors, self.prior, self.scheme, self.options = factors, prior, scheme, options
         self.posterior, self.beta, self.after_visit = prior, options.temperature.beta(0), after_visit
-        self.sites: Sites = make_store(options.sites, [factor.coordinates for factor in factors], prior.dim)
-        self.supports = self.sites.supports
+        self.supports = [factor.coordinates for factor in factors]
+        kind = {"own": OwnSites, "none": NoSites}.get(options.sites, TiedSites)
+        self.sites: NoSites = kind(self.supports, prior.dim)
 
     @property
     def mean(self) -> FloatArray:
@@ -116,7 +293,7 @@ class Factorised:
         return self.posterior.mean
 
     def begin_at(self, start: Sequence[FactorialGaussian]) -> None:
-        """Put given sites in the place of the uniform ones."""
+        """Start from given sites instead of uniform ones."""
         for k, site in enumerate(start):
             support = self.supports[k]
             check_site(k, site, self.prior.dim if support is None else support.size)
@@ -124,39 +301,44 @@ class Factorised:
         check_start(self.sites.posterior(self.prior), self.prior)
         self.posterior = self.sites.posterior(self.prior)
 
-    def begin_loop(self, loop: int, beta: float, ledger: Ledger) -> None:
+    def begin_loop(self, loop: int, beta: float, diagnostics: Diagnostics) -> None:
         """Raise the sites to the ratio of temperatures, and multiply the posterior up from them."""
         if beta != self.beta:
             rescaled = self.sites.power(beta / self.beta)
             if is_proper_against(rescaled.posterior(self.prior), self.prior):
                 self.sites = rescaled
             else:
-                ledger.refuse(-1, Refusal.RESCALING)
+                diagnostics.reject(-1, Refusal.RESCALING)
             self.beta = beta
-        self.finish(ledger)
+        self.finish(diagnostics)
 
-    def sweep(self, step: Step, ledger: Ledger) -> Change:
+    def sweep(self, step: Step, diagnostics: Diagnostics) -> Change:
         """Visit the factors in their order; averaged sites are changed once, at the end."""
-        before, averaged = self.posterior, self.options.sites == "averaged"
+        o, before, averaged = self.options, self.posterior, self.options.sites == "averaged"
         gathered = FactorialGaussian.uniform(self.prior.dim)
-        for k, following in zip(*visits_with_next(self.options, len(self.factors), step.loop), strict=True):
-            ledger.updates += 1
-            proposal = self._visit(int(k), step)
+        visits, following = visits_with_next(o, len(self.factors), step.loop)
+        for k, then in zip(visits.tolist(), following.tolist(), strict=True):
+            diagnostics.updates += 1
+            factor, posterior = self.factors[k], restrict(self.posterior, self.supports[k])
+            site = self.sites.site(k)
+            try:
+                proposal = visit(factor, self.scheme, posterior, site, self.beta, o.power, o.negative, step.retries)
+            except Exception as error:
+                raise Failure(k, error) from error
             refusal = proposal.refusal
-            if proposal.change is not None:
-                change = self.sites.extend(int(k), proposal.change)
+            if refusal is not None:
+                diagnostics.reject(k, refusal)
+            elif proposal.change is not None:
+                change = self.sites.extend(k, proposal.change)
                 if averaged:
                     gathered = gathered * change
                 else:
                     share = step.damping * proposal.share
-                    refusal = self._accept(int(k), int(following), proposal.change, change, share, ledger)
-            else:
-                assert refusal is not None
-                ledger.refuse(int(k), refusal)
+                    refusal = self._accept(k, then, proposal.change, change, share, diagnostics)
             if self.after_visit is not None:
-                self.after_visit(Update(step.loop, int(k), self.posterior, refusal))
+                self.after_visit(Update(step.loop, k, self.posterior, refusal))
         if averaged:
-            self._accept(-1, -1, gathered, gathered, step.damping, ledger)
+            self._accept(-1, -1, gathered, gathered, step.damping, diagnostics)
         return change_between(before, self.posterior, self.options)
 
     def cost(self, point: FloatArray) -> float:
@@ -171,7 +353,7 @@ class Factorised:
             return float(self.beta * np.sum(costs) + prior_cost(self.prior, point))
 
     def snapshot(self) -> dict[str, Any]:
-        """Give sites, posterior and temperature."""
+        """State between two iterations."""
         return {**self.sites.arrays(), **arrays_of("posterior", self.posterior), "beta": self.beta}
 
     def restore(self, state: State) -> None:
@@ -179,31 +361,30 @@ class Factorised:
         self.sites.set_arrays(state)
         self.posterior, self.beta = gaussian_of("posterior", state), float(state["beta"])
 
-    def finish(self, ledger: Ledger) -> None:
-        """Multiply the posterior up from prior and sites; where rounding makes that improper, keep it and say so."""
+    def finish(self, diagnostics: Diagnostics) -> None:
+        """Multiply the posterior up from prior and sites; where rounding makes that improper, keep it and note that."""
         if self.options.single_pass:
             return
         product = self.sites.posterior(self.prior)
         if is_proper_against(product, self.prior):
             self.posterior = product
         else:
-            ledger.refuse(-1, Refusal.IMPROPER_POSTERIOR)
+            diagnostics.reject(-1, Refusal.IMPROPER_POSTERIOR)
 
-    def result(self, status: Status, ledger: Ledger) -> Result:
-        """Give posterior and sites as values."""
-        return Result(self.posterior, self.sites.values(), status, ledger.trace(), self.prior)
-
-    def _visit(self, k: int, step: Step) -> Proposal:
-        o, posterior, site = self.options, restrict(self.posterior, self.supports[k]), self.sites.site(k)
-        try:
-            return visit(self.factors[k], self.scheme, posterior, site, self.beta, o.power, o.negative, step.retries)
-        except Exception as error:
-            raise Failure(k, error) from error
+    def result(self, status: Status, diagnostics: Diagnostics) -> Result:
+        """Posterior and sites as values."""
+        return Result(self.posterior, self.sites.values(), status, diagnostics.trace(), self.prior)
 
     def _accept(
-        self, k: int, following: int, own: FactorialGaussian, full: FactorialGaussian, most: float, ledger: Ledger
+        self,
+        k: int,
+        following: int,
+        own: FactorialGaussian,
+        full: FactorialGaussian,
+        most: float,
+        diagnostics: Diagnostics,
     ) -> Refusal | None:
-        """Make the change, halved as often as posterior and next cavity need; or leave all as it was."""
+        """Make the change, halved as often as posterior and next cavity need; or leave all as it is."""
         for halving in range(UPDATE_HALVINGS + 1):
             share = most * 0.5**halving
             trial, change = self.posterior * full**share, own**share
@@ -215,20 +396,20 @@ class Factorised:
                 self.sites.update(k, change)
                 self.posterior = trial
                 if halving:
-                    ledger.damp(k)
+                    diagnostics.damp(k)
                 return None
-        ledger.refuse(k, Refusal.IMPROPER_POSTERIOR)
+        diagnostics.reject(k, Refusal.IMPROPER_POSTERIOR)
         return Refusal.IMPROPER_POSTERIOR
 
 
 def check_site(k: int, site: FactorialGaussian, dim: int) -> None:
-    """Refuse a site to start from that cannot be one."""
+    """Raise unless this can be a site of a factor to start from."""
     if site.dim != dim or not site.is_finite:
         raise ValueError(f"start[{k}] must be a finite site in the {dim} coordinates of factor {k}, got {site.dim}")
 
 
 def check_start(posterior: FactorialGaussian, prior: FactorialGaussian) -> None:
-    """Refuse sites whose product with the prior is not proper."""
+    """Raise unless the product of prior and sites is proper."""
     if not is_proper_against(posterior, prior):
         raise ValueError("the prior times the sites of start is not proper: raise their precisions, or leave start out")
 
@@ -248,7 +429,7 @@ def change_between(before: FactorialGaussian, after: FactorialGaussian, options:
 
 
 def visits_with_next(options: Options, count: int, loop: int) -> tuple[IndexArray, IndexArray]:
-    """List the factors visited in a loop, and for each the one visited after it."""
+    """Factors visited in an iteration, and for each the one visited after it."""
     visits = options.order.visits(count, loop)
     last = visits[-1:] if options.single_pass else options.order.visits(count, loop + 1)[:1]
     return visits, np.concatenate([visits[1:], last])

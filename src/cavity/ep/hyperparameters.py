@@ -25,15 +25,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from cavity._types import FloatArray
+from cavity.ep.posteriors import Posterior
 from cavity.gaussians.factorial import FactorialGaussian
-
-FloatArray = NDArray[np.float64]
 
 # What may be left to gain, in nats, and the distance of a logarithm from the maximum where the data determine it: far
 # below one nat, at which the data begin to prefer one of two values. Halving both costs about one iteration of EP.
@@ -71,36 +71,9 @@ class Group(NamedTuple):
     rate: float = 0.0
 
 
-class Posterior(Protocol):
-    """What is asked of a posterior whose prior changes: `cavity.ep.dense`, `cavity.ep.sparse`."""
-
-    prior: FactorialGaussian
-
-    @property
-    def mean(self) -> FloatArray:
-        """Posterior mean."""
-
-    @property
-    def shift(self) -> FloatArray:
-        """Sum of the shifts of all sites."""
-
-    @property
-    def log_det(self) -> float:
-        """Logarithm of the determinant of the precision matrix."""
-
-    def variance(self) -> FloatArray:
-        """Posterior variances of the coefficients."""
-
-    def solve(self, right: FloatArray) -> FloatArray:
-        """Multiply by the posterior covariance."""
-
-    def scale(self, precisions: float, shifts: float, prior: FactorialGaussian | None = None) -> bool:
-        """Multiply precisions and shifts of all sites by factors, and exchange the prior; False if improper."""
-
-
 @dataclass(slots=True)
 class NormalRows:
-    """What rows with normal noise say beside their sites: sums of weights and of weighted squared targets.
+    """Sums over rows with normal noise that the sites do not have: of weights and of weighted squared targets.
 
     ``scale`` is the standard deviation of the noise in the sites as they are, ``least`` the smallest one allowed.
     """
@@ -188,24 +161,18 @@ def evidence(posterior: Posterior, groups: Sequence[Group], rows: NormalRows | N
     curvature[np.diag_indices(k)] += 0.5 * lengths + 0.25 * penalties
     sizes = np.array([group.size for group in groups])
     at_least = variances_of(posterior.prior, groups) * sizes <= (1.0 + 1e-9) * LEAST
-    fixed, value = np.flatnonzero(at_least & (gradient < 0.0)), log_evidence(posterior, groups, rows)
-    if rows is None:
-        return Point(value, *_without(fixed, gradient, curvature))
-    residual = rows.squares / rows.scale**2 - float(m @ (posterior.shift + pulls))
-    gradient = np.append(gradient, residual + float(np.sum(explained)) - rows.weight)
-    # The average information of log sigma and log v: signs and factors of two follow from sigma^2 and v.
-    curvature[:k, k] *= -2.0
-    curvature[k, :k] *= -2.0
-    curvature[k, k] = 2.0 * residual + 4.0 * curvature[k, k]
-    if rows.scale <= rows.least and gradient[k] < 0.0:
-        fixed = np.append(fixed, k)
-    return Point(value, *_without(fixed, gradient, curvature))
-
-
-def _without(fixed: NDArray[np.intp], gradient: FloatArray, curvature: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Let some logarithms, which are at their bounds, stay there."""
+    fixed = np.flatnonzero(at_least & (gradient < 0.0))
+    if rows is not None:
+        residual = rows.squares / rows.scale**2 - float(m @ (posterior.shift + pulls))
+        gradient = np.append(gradient, residual + float(np.sum(explained)) - rows.weight)
+        # The average information of log sigma and log v: signs and factors of two follow from sigma^2 and v.
+        curvature[:k, k] *= -2.0
+        curvature[k, :k] *= -2.0
+        curvature[k, k] = 2.0 * residual + 4.0 * curvature[k, k]
+        if rows.scale <= rows.least and gradient[k] < 0.0:
+            fixed = np.append(fixed, k)
     gradient[fixed], curvature[fixed, :], curvature[:, fixed], curvature[fixed, fixed] = 0.0, 0.0, 0.0, 1.0
-    return gradient, curvature
+    return Point(log_evidence(posterior, groups, rows), gradient, curvature)
 
 
 def maximise_evidence(
@@ -218,8 +185,8 @@ def maximise_evidence(
 ) -> Point:
     """Move the prior of a posterior to the largest evidence with the sites as they are, by Newton's method.
 
-    With ``rows`` the noise scale takes part: ``rows.scale`` becomes the one found, and the sites follow it. At most so
-    many steps are taken. ``point`` is where it starts, if that is known; ``last`` says whether a step is taken from
+    With ``rows`` the noise scale takes part: ``rows.scale`` becomes the one found, and the sites follow it. At most
+    ``most`` steps are taken. ``point`` is where it starts, if that is known; ``last`` says whether a step is taken from
     where next to nothing is left to gain. Returns the point where it ends.
     """
     point, k = evidence(posterior, groups, rows) if point is None else point, len(groups)
@@ -295,7 +262,7 @@ class Hyperparameters:
     least
         Smallest noise scale.
     past
-        What rows that are gone say of the logarithm of the scale: information and shift of a Gaussian.
+        Gaussian of the logarithm of the scale from earlier rows: information and shift.
     is_found
         Whether the last update left next to nothing to gain.
     """
@@ -538,7 +505,7 @@ def _density_along(
 def variance_interval(
     posterior: Posterior, groups: Sequence[Group], g: int, rows: NormalRows | None, scale: float, level: float
 ) -> tuple[float, float, float]:
-    """Give the standard error of the logarithm of a group's variance, and an interval for the variance.
+    """Return the standard error of the logarithm of a group's variance, and an interval for the variance.
 
     By the curvature of the evidence on the logarithm where that is large; else by the evidence over the standard
     deviation, which starts at zero where zero is likely. Afterwards the posterior is where it was.

@@ -22,7 +22,7 @@ coefficients. It needs rounds that all do the same: rows have one constant step.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -30,19 +30,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity._types import FloatArray
-from cavity.ep.blocks import Blocks, Course, sites_in_memory
-from cavity.ep.dense import DensePosterior, DenseWork, doubling_parts
-from cavity.ep.driver import Change, Step
+from cavity.ep.blocks import Blocks, LinearBackend, change_between
+from cavity.ep.driver import Change, Diagnostics, Options, Run, State, Step
 from cavity.ep.driver import run as run_backend
-from cavity.ep.evolving import Evolving
 from cavity.ep.hyperparameters import Hyperparameters
-from cavity.ep.joint import JointWork
-from cavity.ep.knowledge import DenseKnowledge
-from cavity.ep.options import Options
-from cavity.ep.pace import change_between
-from cavity.ep.result import Ledger, Refusal, Result
-from cavity.ep.snapshots import State
-from cavity.ep.sparse import SparseWork
+from cavity.ep.natural import DenseNatural
+from cavity.ep.posteriors import DensePosterior, JointPosterior, SparsePosterior, doubling_parts
+from cavity.ep.result import Refusal, Result
+from cavity.ep.sites import RowSites, propose
 from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
@@ -65,7 +60,7 @@ _DEPTH = 3
 _STEP = 0.5
 # Move of a round, in standard deviations, above which rows have steps of their own and rounds are not combined.
 _NEAR = 1.0
-# Largest rate at which moves are believed to fall from round to round, as in `cavity.ep.pace`.
+# Largest rate at which moves are believed to fall from round to round, as in `cavity.ep.blocks`.
 _LARGEST_RATE = 0.9
 # Differences of moves that are linear combinations of others but for this share count as such.
 _DEPENDENT = 1e-3
@@ -80,7 +75,7 @@ class Message(NamedTuple):
         As they are in this round.
     information, shift
         Sums of the sites of all rows: with the prior, the posterior.
-    beta, power, ceiling
+    beta, power, max_step
         Inverse temperature, power of Power EP, and largest step of any row.
     factors
         By which precisions and shifts of all sites are multiplied first, since noise scale or prior have changed.
@@ -102,7 +97,7 @@ class Message(NamedTuple):
     shift: FloatArray
     beta: float = 1.0
     power: float = 1.0
-    ceiling: float = 1.0
+    max_step: float = 1.0
     factors: tuple[float, float] = (1.0, 1.0)
     first: bool = False
     step: float | None = None
@@ -156,7 +151,7 @@ class Sums(NamedTuple):
     information, shift
         Sums of the new sites.
     noise
-        What the rows say of the noise scale, `Evolving.noise`.
+        What the rows say of the noise scale, `LinearBackend.noise`.
     updates, dampings
         Visits, and how often a block was damped further.
     held_back
@@ -188,26 +183,26 @@ def sweep(rows: Rows, sites: PartSites | None, message: Message, mix: Mix = (0.0
     """
     part = _Partition(rows, message)
     start = part.begin(sites, mix)
-    work, blocks, ledger = part.work, part.blocks, Ledger()
+    work, blocks, diagnostics = part.work, part.blocks, Diagnostics()
     flat, shift = work.flat, work.shift
     if blocks.is_normal:
-        blocks.take_normal(ledger)
+        blocks.take_normal(diagnostics)
     else:
         for block in part.parts(message.first):
-            blocks.visit(block, message.first or message.step is not None, ledger)
+            blocks.visit(block, message.first or message.step is not None, diagnostics)
     own = part.sites
     sums = start.information + work.flat - flat, start.total_shift + work.shift - shift
     new = Values(own.precision, own.shift, *sums)
     # Only rounds that all do the same can be combined.
     damped = message.step is None
     earlier = () if sites is None or damped or message.factors != (1.0, 1.0) else sites.proposed[:_DEPTH]
-    memory = (own.step, own.turn_precision, own.turn_shift)
+    memory = (own.step, own.last_precision, own.last_slope)
     kept = PartSites(
         start if damped and not message.first else None,
         (new, *earlier),
         tuple(array.astype(np.float32) for array in memory) if damped else None,
     )
-    trace, refusals = ledger.trace(), Counter[Refusal]()
+    trace, refusals = diagnostics.trace(), Counter[Refusal]()
     for (_, why), count in trace.refusals.items():
         refusals[why] += count
     return kept, Sums(
@@ -231,20 +226,20 @@ def log_scale(rows: Rows, sites: PartSites | None, message: Message, mix: Mix = 
 class _Partition:
     """Rows of a partition with working arrays of their sites, and its copy of the posterior."""
 
-    work: DenseWork | SparseWork
+    work: DensePosterior | SparsePosterior
 
     def __init__(self, rows: Rows, message: Message) -> None:
         self.rows, self.message = rows, message
         if message.analysis is not None:
-            self.work = SparseWork(rows, message.analysis, message.prior)
+            self.work = SparsePosterior(rows, message.analysis, message.prior)
             if not self.work.replace(message.information, message.shift):
                 raise ImproperError("prior and sites must make a proper posterior")
         else:
-            kind = DenseWork if message.prior.dim == rows.shape[1] else JointWork
-            known = DenseKnowledge.of_flat(message.information, message.shift)
+            kind = DensePosterior if message.prior.dim == rows.shape[1] else JointPosterior
+            known = DenseNatural.of_flat(message.information, message.shift)
             self.work = kind(rows, message.prior, known, kept=False)
-        self.sites = sites_in_memory(rows, getattr(message.loss, "predictors", None))
-        self.sites.ceiling = message.ceiling
+        self.sites = RowSites.uniform(rows.shape[0], getattr(message.loss, "predictors", None), rows.offset)
+        self.sites.max_step = message.max_step
         options, free = Options(power=message.power), Hyperparameters(scale=message.scale)
         self.blocks = Blocks(message.loss, rows, self.work, options, message.predictor, free, self.sites)
         self.blocks.beta = message.beta
@@ -271,7 +266,7 @@ class _Partition:
         elif sites.damping is not None:
             own.step[:] = sites.damping[0]
             if message.factors == (1.0, 1.0):  # directions before a change of scale cannot be compared
-                own.turn_precision[:], own.turn_shift[:] = sites.damping[1:]
+                own.last_precision[:], own.last_slope[:] = sites.damping[1:]
         return start
 
     def _derive(self) -> None:
@@ -285,7 +280,7 @@ class _Partition:
             sites, targets, weights = self.sites.part(part), blocks.targets[part], self.rows.weights[part]
             sites.mean[:], sites.variance[:] = self.work.predictors(part)
             for k in range(_DERIVATIONS):
-                revision, step = blocks.fitting.propose(
+                revision, step = propose(
                     message.loss, targets, weights, sites, beta=message.beta, power=message.power, fresh=k == 0
                 )
                 sites.accept(revision, step)
@@ -293,7 +288,7 @@ class _Partition:
                     # A site is a part of the posterior: its precision stays below that of its predictor.
                     most = 0.99 / np.where(sites.variance > 0.0, sites.variance, np.inf)
                     sites.precision[:] = np.minimum(sites.precision, most)
-            sites.turn_precision[:], sites.turn_shift[:], sites.step[:] = 0.0, 0.0, 1.0
+            sites.last_precision[:], sites.last_slope[:], sites.step[:] = 0.0, 0.0, 1.0
 
 
 class Partitions(Protocol):
@@ -374,7 +369,8 @@ def run(
     predictor: int = 0,
     hyperparameters: Hyperparameters | None = None,
     center: float = 0.0,
-    course: Course | None = None,
+    state: State | None = None,
+    after_loop: Callable[[Run], object] | None = None,
 ) -> Result:
     """Update the sites of all partitions until the posterior has converged.
 
@@ -397,8 +393,7 @@ def run(
         whatever partitions. Sites are derived from its posterior.
     """
     backend = Partitioned(loss, prior, partitions, options, predictor, hyperparameters or Hyperparameters(), center)
-    going = course or Course()
-    return run_backend(backend, options, after_loop=going.after_loop, state=going.state)
+    return run_backend(backend, options, after_loop=after_loop, state=state)
 
 
 class _NoRows(NamedTuple):
@@ -412,10 +407,10 @@ class _NoRows(NamedTuple):
         return sparse.csr_array((0, self.shape[1]))
 
 
-class Partitioned(Evolving):
+class Partitioned(LinearBackend):
     """The posterior of all partitions."""
 
-    posterior: DensePosterior | SparseWork
+    posterior: DensePosterior | SparsePosterior
 
     def __init__(
         self,
@@ -427,11 +422,11 @@ class Partitioned(Evolving):
         hyperparameters: Hyperparameters,
         center: float,
     ) -> None:
-        posterior: DensePosterior | SparseWork
+        posterior: DensePosterior | SparsePosterior
         if partitions.analysis is None:
-            posterior = DensePosterior(prior, DenseKnowledge.nothing(prior.dim))
+            posterior = DensePosterior(None, prior, DenseNatural.zero(prior.dim))
         else:
-            posterior = SparseWork(_NoRows((0, prior.dim)), partitions.analysis, prior)
+            posterior = SparsePosterior(_NoRows((0, prior.dim)), partitions.analysis, prior)
         super().__init__(loss, posterior, options, hyperparameters)
         self.partitions, self.predictor, self._center, self.factors = partitions, predictor, center, (1.0, 1.0)
         self.mixes: dict[int, Mix | None] = dict.fromkeys(range(partitions.count))
@@ -439,7 +434,7 @@ class Partitioned(Evolving):
         self.acceleration, self.setting = Acceleration(), (self.prior, loss, self.beta)
         self.proposed: list[tuple[FloatArray, FloatArray]] = []
 
-    def sweep(self, step: Step, ledger: Ledger) -> Change:
+    def sweep(self, step: Step, diagnostics: Diagnostics) -> Change:
         """Let all partitions visit their rows once."""
         first, posterior, every = step.loop == 0, self.posterior, list(self.mixes)
         mean, variance = posterior.mean, posterior.variance()
@@ -448,27 +443,27 @@ class Partitioned(Evolving):
         for wave in waves:
             chosen = {k: self.mixes[k] for k in every[wave]}
             sums = self.partitions.sweep(self._message(first), chosen)
-            share, kept = self._take(sums, list(chosen), first, ledger)
+            share, kept = self._take(sums, list(chosen), first, diagnostics)
             self.mixes.update(dict.fromkeys(chosen, (kept, share)))
             whole &= share == 1.0
             total = sums if total is None else total.plus(sums)
         assert total is not None
         self.factors, self.noise = (1.0, 1.0), total.noise
-        ledger.updates += total.updates
+        diagnostics.updates += total.updates
         if total.dampings:
-            ledger.damp(-1, total.dampings)
+            diagnostics.damp(-1, total.dampings)
         for why, count in total.refusals.items():
-            ledger.refuse(-1, why, count)
+            diagnostics.reject(-1, why, count)
         remaining, unfinished = 0.0, bool(total.held_back or total.derived) or not whole
         if not self.is_normal:
             remaining = self._accelerate(mean, variance, unfinished)
         change = change_between(mean, variance, posterior.mean, posterior.variance())
         if self.is_normal:
-            self.update_hyperparameters(ledger)
+            self.update_hyperparameters(diagnostics)
             return Change(change, 0.0)
         # Steps of rows that are all the same say nothing of how long they should be.
-        self.pace.close(step.loop, change, 0.0, 1.0, unfinished or self.acceleration.is_steady)
-        return Change(change, max(change, remaining) if self.update_hyperparameters(ledger) else np.inf)
+        self.remaining_change(step.loop, change, 0.0, 1.0, unfinished or self.acceleration.is_steady)
+        return Change(change, max(change, remaining) if self.update_hyperparameters(diagnostics) else np.inf)
 
     def scale_sites(self, precisions: float, shifts: float) -> None:
         """Multiply precisions and shifts of all sites by factors, at the next message."""
@@ -496,7 +491,7 @@ class Partitioned(Evolving):
             self.posterior.shift,
             self.beta,
             self.options.power,
-            self.pace.ceiling,
+            self.max_step,
             self.factors,
             first,
             self.acceleration.step,
@@ -505,7 +500,7 @@ class Partitioned(Evolving):
             self.partitions.analysis,
         )
 
-    def _take(self, sums: Sums, chosen: list[int], first: bool, ledger: Ledger) -> tuple[float, float]:
+    def _take(self, sums: Sums, chosen: list[int], first: bool, diagnostics: Diagnostics) -> tuple[float, float]:
         """Make the proposed sites the posterior, or as much of them as is good for it.
 
         Returns the shares of the proposed sites and of those before. Where the sites of a partition were lost, what it
@@ -527,9 +522,9 @@ class Partitioned(Evolving):
                 if not is_bounded or np.max(moved, initial=0.0) <= _FARTHEST or share < _LEAST_SHARE:
                     break
         if taken < 1.0:
-            ledger.damp(-1)
+            diagnostics.damp(-1)
         if not taken:
-            ledger.refuse(-1, Refusal.IMPROPER_POSTERIOR)
+            diagnostics.reject(-1, Refusal.IMPROPER_POSTERIOR)
         return taken, (1.0 - taken) * from_before
 
     def _accelerate(self, mean: FloatArray, variance: FloatArray, unfinished: bool) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity.ep.hyperparameters import Group
-from cavity.ep.knowledge import DenseKnowledge
+from cavity.ep.natural import DenseNatural
 from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses.joint import Softmax, contrasts
@@ -62,11 +62,11 @@ def repeated_groups(groups: Sequence[Group], count: int, columns: int) -> tuple[
     return tuple(g._replace(columns=place) for place, g in zip(places, groups, strict=True))
 
 
-def turned(known: DenseKnowledge, rotation: FloatArray) -> DenseKnowledge:
+def turned(known: DenseNatural, rotation: FloatArray) -> DenseNatural:
     """Say the same of predictors that are a rotation of these."""
     count = len(rotation)
     blocks = known.information.reshape(count, known.shift.size // count, count, -1)
     information = np.einsum("ij,jakb,lk->ialb", rotation, blocks, rotation, optimize=True)
     flat = information.reshape(known.information.shape)
     shift = (rotation @ known.shift.reshape(count, -1)).ravel()
-    return DenseKnowledge(0.5 * (flat + flat.T), shift, known.log_scale)
+    return DenseNatural(0.5 * (flat + flat.T), shift, known.log_scale)

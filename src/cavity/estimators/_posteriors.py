@@ -12,10 +12,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import Tags, check_random_state
 
 from cavity._checks import whole_number
-from cavity.ep.dense import DensePosterior
 from cavity.ep.hyperparameters import Group, NormalRows, Setting, settings_around
-from cavity.ep.knowledge import DenseKnowledge, Gaussian, Knowledge, SparseKnowledge
-from cavity.ep.posteriors import ProductPosterior, SparsePosterior
+from cavity.ep.natural import DenseNatural, Gaussian, NaturalParameters, SparseNatural
+from cavity.ep.posteriors import DensePosterior, ProductPosterior, SparsePosterior
 from cavity.ep.result import Status
 from cavity.estimators._categories import columns_of
 from cavity.estimators._design import Totals, checked_offset, squared, with_intercept
@@ -51,7 +50,7 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
     n_iter_: int
     tol: float
     _intercept: bool
-    _knowledge: tuple[Knowledge, ...]
+    _knowledge: tuple[NaturalParameters, ...]
     _priors: tuple[FactorialGaussian, ...]
     _totals: Totals
     _loss: Loss
@@ -207,7 +206,7 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
         self._known()
         return self._present_posteriors()
 
-    def _known(self) -> tuple[Knowledge, ...]:
+    def _known(self) -> tuple[NaturalParameters, ...]:
         """Give what the rows say for every linear predictor, apart from the prior."""
         if "_knowledge" not in self.__dict__:
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit or partial_fit first")
@@ -237,10 +236,10 @@ class Posteriors(BaseEstimator):  # type: ignore[misc]
             self._posteriors = found
         return found
 
-    def _present_knowledge(self) -> tuple[Knowledge, ...]:
+    def _present_knowledge(self) -> tuple[NaturalParameters, ...]:
         """Give what the rows say as it is now, in the middle of a call."""
         streams = self.__dict__.get("_streams")
-        known: tuple[Knowledge, ...] = self._knowledge if streams is None else streams.knowledge()
+        known: tuple[NaturalParameters, ...] = self._knowledge if streams is None else streams.knowledge()
         return known
 
     def _settings(self) -> tuple[list[Setting], ...]:
@@ -323,10 +322,10 @@ def averaged(model: Posteriors) -> tuple[tuple[list[Setting], Any], ...]:
 
 def working(known: Any, prior: FactorialGaussian) -> Any:
     """Posterior of what is known whose prior can change."""
-    if isinstance(known, DenseKnowledge):
-        return DensePosterior(prior, known)
-    if isinstance(known, SparseKnowledge):
-        return SparsePosterior(prior, known)
+    if isinstance(known, DenseNatural):
+        return DensePosterior(None, prior, known)
+    if isinstance(known, SparseNatural):
+        return SparsePosterior.of(prior, known)
     return ProductPosterior(prior, known.sites)
 
 

@@ -12,18 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from cavity.ep.blocks import Course, run
-from cavity.ep.dense import DenseWork
-from cavity.ep.driver import Run
+from cavity.ep.blocks import run
+from cavity.ep.driver import Options, Run, State
 from cavity.ep.hyperparameters import Hyperparameters
-from cavity.ep.joint import JointWork
-from cavity.ep.knowledge import DiagonalKnowledge, Gaussian, Knowledge
-from cavity.ep.options import Options
-from cavity.ep.posteriors import ProductPosterior
+from cavity.ep.natural import DiagonalNatural, Gaussian, NaturalParameters
+from cavity.ep.posteriors import DensePosterior, JointPosterior, ProductPosterior, RowPosterior, SparsePosterior
 from cavity.ep.result import Refusal, Result, Status
-from cavity.ep.roles import Work
-from cavity.ep.row_sites import noise_slope
-from cavity.ep.sparse import SparseWork
+from cavity.ep.sites import noise_slope
 from cavity.estimators._checkpoints import Checkpoint
 from cavity.estimators._design import Data, squared, with_intercept
 from cavity.estimators._parameters import Parameters
@@ -52,19 +47,19 @@ _FINE = (Status.CONVERGED, Status.SINGLE_PASS, Status.MAX_ITER)
 class Taken(NamedTuple):
     """What is known after rows of a stream; posteriors where they were found with it."""
 
-    knowledge: tuple[Knowledge, ...]
+    knowledge: tuple[NaturalParameters, ...]
     priors: tuple[FactorialGaussian, ...]
     loss: Loss
     refused: Counter[Refusal]
     updates: int
     posteriors: tuple[Gaussian, ...] | None = None
     status: Status | None = None  # None: by what was refused
-    noise: Any = None  # what the rows say of the noise scale, `cavity.ep.row_sites.noise_slope`
+    noise: Any = None  # what the rows say of the noise scale, `cavity.ep.sites.noise_slope`
 
 
-def work_for(rows: Rows, prior: FactorialGaussian, start: Any = None) -> DenseWork:
+def work_for(rows: Rows, prior: FactorialGaussian, start: Any = None) -> DensePosterior:
     """Work with all correlations of one linear predictor, or of as many as the prior has room for."""
-    kind = DenseWork if prior.dim == rows.shape[1] else JointWork
+    kind = DensePosterior if prior.dim == rows.shape[1] else JointPosterior
     return kind(rows, prior, start)
 
 
@@ -111,13 +106,23 @@ def run_blocks(rows: Any, task: Task, keeping: Keeping | None = None) -> list[Re
         place = (k, len(rows.targets))
         tried = []
         for start in starts:
-            work: Work = (
-                work_for(rows, task.prior) if analysis is None else SparseWork(rows, analysis, task.prior, matrix)
+            work: RowPosterior = (
+                work_for(rows, task.prior) if analysis is None else SparsePosterior(rows, analysis, task.prior, matrix)
             )
             sites = None if make_sites is None else make_sites(loss)
             with loop_report(p.verbose, p.max_iter, p.tol, rows.shape[0], place) as report:
-                course, own = course_of(k, report, checkpoint), replace(free)
-                found = run(start, rows, work, options, predictor=k, hyperparameters=own, sites=sites, course=course)
+                (state, after_loop), own = course_of(k, report, checkpoint), replace(free)
+                found = run(
+                    start,
+                    rows,
+                    work,
+                    options,
+                    predictor=k,
+                    hyperparameters=own,
+                    sites=sites,
+                    state=state,
+                    after_loop=after_loop,
+                )
                 tried.append(found if sites is None else replace(found, state={}))
         outcomes.append(max(tried, key=lambda one: _density(one, rows, k)) if len(tried) > 1 else tried[0])
     return outcomes
@@ -135,13 +140,15 @@ def _density(found: Result, rows: Any, predictor: int) -> float:
     return found.log_evidence - float(weights @ log_normalizer(found.loss, targets))
 
 
-def course_of(predictor: int, report: Callable[[Run], None], checkpoint: Checkpoint | None) -> Course:
+def course_of(
+    predictor: int, report: Callable[[Run], None], checkpoint: Checkpoint | None
+) -> tuple[State | None, Callable[[Run], object]]:
     """Show progress after every loop, and keep checkpoints; continue from the last one if there is any.
 
     Where showing progress is interrupted, the loop that was just done is kept first.
     """
     if checkpoint is None:
-        return Course(None, report)
+        return None, report
 
     def after_loop(going: Run) -> None:
         try:
@@ -151,7 +158,7 @@ def course_of(predictor: int, report: Callable[[Run], None], checkpoint: Checkpo
             raise
         checkpoint.save(predictor, going, at_once=going.has_converged)
 
-    return Course(checkpoint.state(predictor), after_loop)
+    return checkpoint.state(predictor), after_loop
 
 
 def take_rows(
@@ -192,7 +199,7 @@ def run_products(data: Data, task: Task) -> list[Result]:
 
 def _run_product(factors: LinearBatches, task: Task) -> Result:
     """Fit, and move prior variances and noise scale, until these no longer change."""
-    fitting = import_module("cavity.ep.fitting")  # compiled loops are imported when a product of Gaussians is fitted
+    fitting = import_module("cavity.ep.fit")  # compiled loops are imported when a product of Gaussians is fitted
     p, prior, free = task.parameters, task.prior, replace(task.hyperparameters)
     # From a wide prior all coefficients overshoot together, each as if it were alone; from the mode they do not.
     sites, start = ("none", None) if p.max_iter == 1 else ("own", "mode")
@@ -205,11 +212,10 @@ def _run_product(factors: LinearBatches, task: Task) -> Result:
         random_state=task.seed,
         safeguards=True,
     )
-    watch = fitting.Watch(verbose=p.verbose is True)
     fits, noise = 30 if free else 1, np.zeros(2)
     for k in range(fits):
-        result = fitting.run_checked(factors, prior, ExactProjection(), options, start, watch)
-        known = DiagonalKnowledge(result.posterior / prior)
+        result = fitting.run_checked(factors, prior, ExactProjection(), options, start, verbose=p.verbose is True)
+        known = DiagonalNatural(result.posterior / prior)
         if k + 1 == fits or free.is_found:
             break
         loss: Any = factors.loss

@@ -10,9 +10,10 @@ from typing import Any, Self
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
+from cavity.ep.driver import Diagnostics
 from cavity.ep.hyperparameters import Group, Hyperparameters, maximise_evidence, variances_of, with_variances
-from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, Gaussian, Knowledge
-from cavity.ep.result import Ledger, Refusal, Status, Trace
+from cavity.ep.natural import DenseNatural, DiagonalNatural, Gaussian, NaturalParameters
+from cavity.ep.result import Refusal, Status, Trace
 from cavity.estimators._base import LinearEP, _described
 from cavity.estimators._design import Data, KeptRows, Order, Totals, forgetting, with_intercept
 from cavity.estimators._parameters import Parameters
@@ -97,9 +98,9 @@ class StreamingEP(LinearEP):
             self._measure(lambda: ColumnSums.of(data.X, data.weights))
             joint = self._joint(data.X.shape[0], columns, p.covariance, stream=True)
             loss, plan = joint or (self._make_loss(), plan_stream(columns, p.covariance))
-            kind = DenseKnowledge if plan.covariance == "full" else DiagonalKnowledge
+            kind = DenseNatural if plan.covariance == "full" else DiagonalNatural
             count = 1 if joint else len(data.targets)
-            nothing = kind.nothing(columns * getattr(loss, "predictors", 1))
+            nothing = kind.zero(columns * getattr(loss, "predictors", 1))
             self._revise(_knowledge=(nothing,) * count, _totals=totals, _loss=loss)
             self._revise(_intercept=p.intercept, plan_=of_each(plan, count), n_iter_=1, _rows_at_revision=0.0)
             self._parameters = self._described_parameters()
@@ -173,7 +174,7 @@ class StreamingEP(LinearEP):
             self._change_columns(p.columns(self._sums))
         rows = dense_rows(self._columns.standardised(data.X), p.intercept)
         targets = data.targets[0] if data.offset is None else data.targets[0] - data.offset
-        said = DenseKnowledge.of_normal_rows(rows, targets, data.weights, scale_of(self._loss))
+        said = DenseNatural.of_normal_rows(rows, targets, data.weights, scale_of(self._loss))
         self._revise(_knowledge=(self._knowledge[0].plus(said),), _unsettled=True)
         self._note_refusals(Counter(), 1)
         if grown:
@@ -349,10 +350,10 @@ class StreamingEP(LinearEP):
 
     def _note_refusals(self, refused: Counter[Refusal], updates: int, status: Status | None = None) -> None:
         """Add to the trace of the stream, which has no loops, or begin one."""
-        ledger = Ledger()
+        diagnostics = Diagnostics()
         for why, times in refused.items():
-            ledger.refuse(-1, why, times)
-        self.status_ = ledger.status(single_pass=True, converged=False) if status is None else status
+            diagnostics.reject(-1, why, times)
+        self.status_ = diagnostics.status(single_pass=True, converged=False) if status is None else status
         self.trace_ = _longer(self.__dict__.get("trace_"), refused, updates)
 
     # Merging.
@@ -460,13 +461,13 @@ def _listed(names: Any) -> str:
     return ", ".join(str(name) for name in names[:6]) + (", ..." if len(names) > 6 else "")
 
 
-def _without_sparse(plan: Plan, known: Any, prior: FactorialGaussian, posterior: Gaussian) -> Knowledge:
+def _without_sparse(plan: Plan, known: Any, prior: FactorialGaussian, posterior: Gaussian) -> NaturalParameters:
     """Turn what a fit with a sparse precision knows into a form that takes rows one call after the other."""
     if plan.covariance == "full":
         upper = known.information.toarray()
-        return DenseKnowledge(upper + np.triu(upper, 1).T, known.shift, known.log_scale)
+        return DenseNatural(upper + np.triu(upper, 1).T, known.shift, known.log_scale)
     marginal = FactorialGaussian.from_moments(posterior.mean, posterior.variance, posterior.log_mass)
-    return DiagonalKnowledge(marginal / prior)
+    return DiagonalNatural(marginal / prior)
 
 
 def of_columns(known: Any, before: Columns, after: Columns, intercept: bool) -> Any:
@@ -474,7 +475,7 @@ def of_columns(known: Any, before: Columns, after: Columns, intercept: bool) -> 
     if all(np.array_equal(a, b) for a, b in zip(before, after, strict=True)):
         return known
     change = after.matrix(before, intercept).T
-    if isinstance(known, DiagonalKnowledge):
+    if isinstance(known, DiagonalNatural):
         return known.changed(np.diagonal(change), change[:-1, -1] if intercept else np.zeros(0))
     count = known.shift.size // len(change)
     return known.of_columns(change if count == 1 else np.kron(np.eye(count), change))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge
+from cavity.ep.natural import DenseNatural, DiagonalNatural
 from cavity.ep.result import Refusal, Trace
 from cavity.estimators._design import Data, Totals
 from cavity.estimators._parameters import LARGEST_NUMBER, LARGEST_TARGET
@@ -35,8 +35,8 @@ def scale_of(loss: Loss) -> float:
 
 
 def take_into(
-    loss: Loss, x: FloatArray, target: float, known: DenseKnowledge, posterior: DenseGaussian
-) -> tuple[DenseKnowledge, DenseGaussian, Refusal | None]:
+    loss: Loss, x: FloatArray, target: float, known: DenseNatural, posterior: DenseGaussian
+) -> tuple[DenseNatural, DenseGaussian, Refusal | None]:
     r"""Take one row into a full covariance, in :math:`O(d^2)`.
 
     The posterior before is the row's cavity, so its site is found in one step. With :math:`u = S^\top x` the root of
@@ -56,7 +56,7 @@ def take_into(
     gain = (shift - precision * m) / grown
     # The integral of the posterior before times the site without its scale, from its height at the mean before.
     site = (shift - 0.5 * precision * m) * m + 0.5 * gain * gain * grown * v - 0.5 * math.log(grown)
-    total = DenseKnowledge(
+    total = DenseNatural(
         known.information + precision * (x[:, None] * x), known.shift + shift * x, known.log_scale + log_mass - site
     )
     along = posterior.root @ u
@@ -75,7 +75,7 @@ class ProductStreams:
 
     def __init__(self, loss: Loss, posteriors: Sequence[Any], priors: Sequence[FactorialGaussian]) -> None:
         # Numba is imported when a product of Gaussians is streamed.
-        fitting, linear, stream = (import_module(f"cavity.ep.{name}") for name in ("fitting", "compiled", "stream"))
+        fitting, linear, stream = (import_module(f"cavity.ep.{name}") for name in ("fit", "compiled", "online"))
         options = fitting.make_options(1, max_iter=1, sites="none")
         reason = linear.why_not(loss, ExactProjection(), options)
         if reason:
@@ -87,9 +87,9 @@ class ProductStreams:
         pairs = zip(posteriors, priors, strict=True)
         self._streams = [stream.Stream(loss, ExactProjection(), q, prior.precision) for q, prior in pairs]
 
-    def knowledge(self) -> tuple[DiagonalKnowledge, ...]:
+    def knowledge(self) -> tuple[DiagonalNatural, ...]:
         """Give what the rows say, apart from the priors."""
-        return tuple(DiagonalKnowledge(s.posterior / q) for s, q in zip(self._streams, self._priors, strict=True))
+        return tuple(DiagonalNatural(s.posterior / q) for s, q in zip(self._streams, self._priors, strict=True))
 
     def take(self, X: Any, data: Data) -> tuple[Counter[Refusal], int]:
         """Take in rows ``X``; say what was refused, and how many mini-batches there were."""
@@ -169,7 +169,7 @@ class RowPath:
                 return False
             state.pop("_posteriors", None)
         elif self._sums:
-            said = DenseKnowledge.of_normal_rows(self._row, np.array([target]), None, scale_of(model._loss))
+            said = DenseNatural.of_normal_rows(self._row, np.array([target]), None, scale_of(model._loss))
             state.pop("_posteriors", None)
             state.update(_knowledge=(state["_knowledge"][0].plus(said),), _unsettled=True)
         else:

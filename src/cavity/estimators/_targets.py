@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from cavity import losses
 from cavity._checks import shown
 from cavity.ep.hyperparameters import Hyperparameters, NormalRows, maximise_normal_evidence
-from cavity.ep.knowledge import DenseKnowledge, Knowledge, SparseKnowledge
+from cavity.ep.natural import DenseNatural, NaturalParameters, SparseNatural
 from cavity.ep.result import Result
-from cavity.ep.row_sites import noise_slope
+from cavity.ep.sites import noise_slope
 from cavity.estimators._design import Data, KeptRows, Order, Totals, coarse, with_intercept
 from cavity.estimators._parameters import LARGEST_TARGET, Parameters
 from cavity.estimators._plan import Plan
@@ -70,7 +70,7 @@ class NormalisedTargets(StreamingEP):
         """Natural parameters of the log noise scale that was found from all rows."""
         if not self._finds_scale or noise is None:
             return 0.0, 0.0
-        normal = self._is_normal and isinstance(self._known()[0], DenseKnowledge | SparseKnowledge)
+        normal = self._is_normal and isinstance(self._known()[0], DenseNatural | SparseNatural)
         information = 2.0 * self._totals.rows if normal else max(float(noise[1]), 1e-3)
         return information, information * float(np.log(scale_of(self._loss)))
 
@@ -160,7 +160,7 @@ class NormalisedTargets(StreamingEP):
 
     @property
     def _sums_say_all(self) -> bool:
-        return self._is_normal and isinstance(self._knowledge[0], DenseKnowledge)
+        return self._is_normal and isinstance(self._knowledge[0], DenseNatural)
 
     def _settle(self) -> None:
         """Find prior variances, noise scale and units of columns anew, of the squared loss from the sums alone."""
@@ -336,7 +336,7 @@ class NormalisedTargets(StreamingEP):
         self._knowledge, self._totals = (known.plus(moved),), own.plus(totals)
         self._priors = (pooled_prior(one._priors[0], prior, share),)
 
-    def _in_units_of(self, one: Self, known: Any) -> tuple[Knowledge, Totals, FactorialGaussian, float]:
+    def _in_units_of(self, one: Self, known: Any) -> tuple[NaturalParameters, Totals, FactorialGaussian, float]:
         """Give what is known, sums, prior and scale of this model in the units in which another sees its targets."""
         ratio, offset = self.y_scale_ / one.y_scale_, (self.y_offset_ - one.y_offset_) / one.y_scale_
         prior = self._priors[0]

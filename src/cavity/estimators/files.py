@@ -30,7 +30,7 @@ from cavity import losses
 from cavity._checks import as_float
 from cavity._version import __version__
 from cavity.ep.hyperparameters import Group
-from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, SparseKnowledge
+from cavity.ep.natural import DenseNatural, DiagonalNatural, SparseNatural
 from cavity.ep.result import Refusal, Status, Trace
 from cavity.estimators._checkpoints import PLAIN_KINDS, blaming, opened, read_array, replaced, write_array
 from cavity.estimators._classifier import EPClassifier
@@ -44,7 +44,7 @@ from cavity.losses import joint
 
 _HEADER, _FORMAT = "cavity.json", 2
 _MODELS = (EPClassifier, EPRegressor)
-_COVARIANCES = {"full": DenseKnowledge, "sparse": SparseKnowledge, "diagonal": DiagonalKnowledge}
+_COVARIANCES = {"full": DenseNatural, "sparse": SparseNatural, "diagonal": DiagonalNatural}
 _STATE = (FactorialGaussian, Group, Plan, Totals, Columns, ColumnSums, Trace, Data, KeptRows, Order, Refusal, Status)
 _LOSSES = [getattr(place, name) for place in (losses, joint) for name in place.__all__]
 _PLAIN = (bool, int, float, str, object)
@@ -347,7 +347,7 @@ def check_state(model: Any) -> None:
         _need(0.0 < as_float(size) < np.inf and 0.0 <= as_float(rate) < np.inf, "a group's size is not positive")
     _need(isinstance(model.status_, Status), f"status_ is {model.status_!r}")
     # One factorisation of a sparse matrix takes up to ten seconds, an average over hyperparameters up to a hundred.
-    for posterior in model._whole_posteriors() if kind is SparseKnowledge else model.posterior_:
+    for posterior in model._whole_posteriors() if kind is SparseNatural else model.posterior_:
         finite = np.all(np.isfinite(posterior.mean)) and np.all(np.isfinite(posterior.variance))
         _need(bool(finite) and np.isfinite(posterior.log_mass), "a posterior is not finite")
     if state.get("_kept") is not None:
@@ -366,13 +366,13 @@ def _check_loss(loss: Any) -> None:
 
 def _check_sites(known: Any, columns: int) -> None:
     """Look at the product of all sites of a linear predictor."""
-    if isinstance(known, DiagonalKnowledge):
+    if isinstance(known, DiagonalNatural):
         _need(known.sites.dim == columns and known.sites.is_finite, "a product of Gaussians does not fit the columns")
         return
     information, shift = known.information, known.shift
     _need(_is_array(shift, (columns,)), "a shift does not fit the columns, or is not finite")
     _need(_are_finite(known.log_scale), "a scale is not finite")
-    if isinstance(known, DenseKnowledge):
+    if isinstance(known, DenseNatural):
         _need(_is_array(information, (columns, columns)), "an information does not fit the columns, or is not finite")
         _need(bool(np.array_equal(information, information.T)), "an information matrix is not symmetric")
         return
@@ -396,7 +396,7 @@ def _check_kept(kept: Any, width: int, columns: int, count: int) -> None:
     fine = isinstance(kept, KeptRows) and isinstance(kept.fitted, int) and isinstance(kept.parts, tuple)
     _need(fine and all(isinstance(part, Data) for part in kept.parts), "its last rows are of another kind")
     same = isinstance(kept.known, tuple) and len(kept.known) == count
-    _need(same and all(isinstance(one, DenseKnowledge) for one in kept.known), "what was known before is no posterior")
+    _need(same and all(isinstance(one, DenseNatural) for one in kept.known), "what was known before is no posterior")
     for known in kept.known:
         _check_sites(known, columns)
     _check_columns(kept.columns, width)

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity._types import FloatArray
+from cavity.ep.driver import Diagnostics
 from cavity.ep.hyperparameters import maximise_evidence
 from cavity.ep.posteriors import ProductPosterior
-from cavity.ep.result import Ledger, Result
-from cavity.ep.row_sites import RowSites, noise_slope
+from cavity.ep.result import Result
+from cavity.ep.sites import RowSites, noise_slope
 from cavity.estimators._design import Data, squared
 from cavity.estimators._preprocessing import Preprocessing, encode_rows
 from cavity.estimators._runs import Keeping, Task, run_blocks
@@ -356,7 +357,7 @@ class PreparedFile:
     def _sites(self, loss: Loss) -> RowSites:
         """Uniform sites of all rows, in scratch files."""
         predictors = getattr(loss, "predictors", None)
-        sites = RowSites.start(self.shape[0], predictors, lambda shape: ScratchArray.zeros(self.folder, shape))
+        sites = RowSites.uniform(self.shape[0], predictors, zeros=lambda shape: ScratchArray.zeros(self.folder, shape))
         if self.rows.offset is not None:
             for part in self._parts():
                 offset = sites.offset[part]
@@ -365,23 +366,23 @@ class PreparedFile:
 
     def _one_pass(self, task: Task) -> list[Result]:
         """Take all rows into products of Gaussians, once; noise scale and prior variances follow from all of them."""
-        rows, ledger, noise, free = self.rows, Ledger(), np.zeros(2), task.hyperparameters
+        rows, diagnostics, noise, free = self.rows, Diagnostics(), np.zeros(2), task.hyperparameters
         if rows.offset is not None:
             raise ValueError("a product of Gaussians takes no offset: take fewer columns, or covariance='full'")
         priors = [task.prior] * len(rows.targets)
         streams = ProductStreams(task.loss, priors, priors)
-        ledger.begin_loop(1.0)
+        diagnostics.betas.append(1.0)
         for part in self._parts():
             X, weights = rows.csr(part), rows.weights[part]
             targets = np.stack([one[part] for one in rows.targets])
             refused, updates = streams.take(X, Data(X, targets, weights))
             for reason, times in refused.items():
-                ledger.refuse(-1, reason, times)
-            ledger.updates += updates
+                diagnostics.reject(-1, reason, times)
+            diagnostics.updates += updates
             if free.scale:
                 now = streams.knowledge()[0].posterior(task.prior)
                 noise += noise_slope(task.loss, targets[0], X @ now.mean, squared(X) @ now.variance, weights)
-        ledger.end_loop(np.nan, np.nan)
+        diagnostics.changes.append(np.nan)
         results = []
         for known in streams.knowledge():
             loss: Any = task.loss
@@ -392,7 +393,7 @@ class PreparedFile:
             posterior = ProductPosterior(task.prior, known.sites)
             if free.groups:
                 maximise_evidence(posterior, free.groups)
-            status = ledger.status(single_pass=True, converged=False)
+            status = diagnostics.status(single_pass=True, converged=False)
             found = known.posterior(posterior.prior)
-            results.append(Result(found, known, status, ledger.trace(), posterior.prior, loss, noise))
+            results.append(Result(found, known, status, diagnostics.trace(), posterior.prior, loss, noise))
         return results

@@ -1,12 +1,13 @@
-"""`fit` checks what it is given and runs EP on it."""
+"""`cavity.fit`: checks factors, prior, start and choices, picks a backend and runs EP."""
 
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,16 +15,11 @@ from numpy.typing import ArrayLike
 from cavity import schemes
 from cavity._checks import flag, one_of, shown
 from cavity.ep import blocks, driver
-from cavity.ep.dense import DenseWork
+from cavity.ep.driver import Negative, Options, Run, SiteMode, State, make_options, progress_bar
 from cavity.ep.factorised import Factorised, Update
-from cavity.ep.options import Negative, Options, SiteMode, make_options
-from cavity.ep.problem import are_linear, check_batches, check_factors, check_problem, check_sites, stacked, untouched
-from cavity.ep.progress import ProgressBar
-from cavity.ep.result import FactorError, Result, warn_of
-from cavity.ep.roles import Work
-from cavity.ep.snapshots import State
-from cavity.ep.sparse import SparseWork
-from cavity.factors import Factor, LinearBatches
+from cavity.ep.posteriors import DensePosterior, SparsePosterior
+from cavity.ep.result import FactorError, Result, Status, Trace, warn_of
+from cavity.factors import Factor, LinearBatches, LinearFactor
 from cavity.factors.arranged import Rows
 from cavity.gaussians import analyse
 from cavity.gaussians.dense import WIDEST_COVARIANCE
@@ -161,27 +157,29 @@ def fit(
         negative=negative,
         safeguards=safeguards,
     )
-    watch = Watch(callback, verbose, state)
     if covariance != "diagonal":
-        _check_unused(scheme, sites, damping, order, negative, start, callback, compiled)
-        result = _run_blocks(factors, prior, covariance, replace(options, single_pass=max_iter == 1), watch)
+        given: dict[str, Any] = {"scheme": scheme, "sites": sites, "damping": damping, "order": order}
+        given |= {"negative": negative, "start": start, "callback": callback, "compiled": compiled}
+        defaults = {"scheme": "exact", "sites": "own", "damping": 1.0, "order": "cyclic", "negative": "keep"}
+        for name, value in given.items():
+            is_default = isinstance(value, str | float | int) and value == defaults.get(name)
+            if value is not None and not is_default:
+                raise ValueError(
+                    f"{name} has no meaning with all correlations, whose rows are revised by blocks: leave it out, or "
+                    "take covariance='diagonal'"
+                )
+        options = replace(options, single_pass=max_iter == 1)
+        result = _run_blocks(factors, prior, covariance, options, state, verbose)
     else:
         if scheme is None:
             scheme = "exact" if are_linear(factors) else "rvq"
             if scheme == "exact" and start is None and state is None and options.sites == "own":
                 start = "mode"
-        result = run_checked(factors, prior, schemes.resolve(scheme), options, start, watch, compiled)
+        resolved = schemes.resolve(scheme)
+        result = run_checked(factors, prior, resolved, options, start, state, callback, verbose, compiled)
     if not result.status.is_success:
         warn_of(result.status, "cavity.fit")
     return result
-
-
-class Watch(NamedTuple):
-    """Who looks on: a callback, the progress bar, and where the run continues from."""
-
-    callback: Callable[[Update], object] | None = None
-    verbose: bool = False
-    state: State | None = None
 
 
 def run_checked(
@@ -190,15 +188,26 @@ def run_checked(
     scheme: Scheme,
     options: Options,
     start: Start = None,
-    watch: Watch = Watch(),  # noqa: B008  (a value)
+    state: State | None = None,
+    callback: Callable[[Update], object] | None = None,
+    verbose: bool = False,
     compiled: bool | None = None,
 ) -> Result:
     """Run EP for a product of Gaussians with options that were checked before, without a warning about its status."""
-    callback = watch.callback
     if callback is not None and not callable(callback):
         raise ValueError(f"callback must be a function of an Update, or None, got {shown(callback)}")
-    visible, insists = flag("verbose", watch.verbose), compiled is not None and flag("compiled", compiled)
-    reason = _why_plain(factors, scheme, options, callback) if compiled is None or insists else "as asked"
+    visible, insists = flag("verbose", verbose), compiled is not None and flag("compiled", compiled)
+    reason = "as asked"  # why compiled loops cannot serve this run, empty if they can
+    if compiled is None or insists:
+        if not are_linear(factors):
+            reason = "the factors are not linear factors of one loss"
+        elif callback is not None:
+            reason = "a callback needs to see every visit"
+        else:
+            # Numba is loaded when it is first needed: importing cavity stays quick.
+            kernels = import_module("cavity.ep.compiled")
+            one: Any = factors if isinstance(factors, LinearBatches) else factors[0]
+            reason = kernels.why_not(one.loss, scheme, options)
     if insists and reason:
         raise ValueError(f"compiled=True is not possible: {reason}; leave compiled out for plain Python")
     sites: Any = start
@@ -206,17 +215,21 @@ def run_checked(
         sites = _sites_at_mode(start, factors, prior, options)
     elif start is not None:
         check_sites(start, len(factors), options)
-    with ProgressBar(options.max_iter * len(options.order.visits(len(factors), 0)), visible) as bar:
+    with progress_bar(options.max_iter * len(options.order.visits(len(factors), 0)), visible) as show:
         backend: Any
         if not reason:
-            kernels = import_module("cavity.ep.compiled")
             batches = stacked(factors)
             check_batches(batches, prior)
             backend = kernels.Compiled(batches, prior, scheme, options)
             if sites is not None:
                 backend.begin_at(sites)
+
+            def after_loop(run: Run) -> None:
+                if show is not None:
+                    show(run.diagnostics.loops - 1, run.diagnostics.updates)
+
             try:
-                return driver.run(backend, options, cost=backend.cost, after_loop=bar.after_loop, state=watch.state)
+                return driver.run(backend, options, cost=backend.cost, after_loop=after_loop, state=state)
             except kernels.NotCompilableError as error:
                 if insists:
                     raise
@@ -224,18 +237,25 @@ def run_checked(
         check_factors(factors, prior, scheme)
 
         def after_visit(update: Update) -> None:
-            bar.after_visit(update.loop)
+            if show is not None:
+                show(update.loop, None)
             if callback is not None:
                 callback(update)
 
-        backend = Factorised(factors, prior, scheme, options, after_visit)
+        is_watched = show is not None or callback is not None
+        backend = Factorised(factors, prior, scheme, options, after_visit if is_watched else None)
         if sites is not None:
             backend.begin_at(gaussians(stacked(factors), sites) if isinstance(sites, BatchSites) else sites)
-        return driver.run(backend, options, cost=backend.cost, state=watch.state)
+        return driver.run(backend, options, cost=backend.cost, state=state)
 
 
 def _run_blocks(
-    factors: Sequence[Factor], prior: FactorialGaussian, covariance: str, options: Options, watch: Watch
+    factors: Sequence[Factor],
+    prior: FactorialGaussian,
+    covariance: str,
+    options: Options,
+    state: State | None,
+    verbose: bool,
 ) -> Result:
     """Run EP by blocks of rows, with all correlations."""
     if not are_linear(factors):
@@ -245,44 +265,19 @@ def _run_blocks(
     if covariance == "full" and batches.dim > WIDEST_COVARIANCE:
         raise ValueError(f"covariance='full' has at most {WIDEST_COVARIANCE} columns, got {batches.dim}; try 'sparse'")
     rows = Rows.arrange(batches.X, np.asarray(batches.targets)[None], batches.weights, intercept=False)
-    work: Work
+    posterior: DensePosterior | SparsePosterior
     if covariance == "full":
-        work = DenseWork(rows, prior)
+        posterior = DensePosterior(rows, prior)
     else:
         matrix = rows.matrix()
-        work = SparseWork(rows, analyse(matrix), prior, matrix)
-    with ProgressBar(options.max_iter, flag("verbose", watch.verbose)) as bar:
-        return blocks.run(batches.loss, rows, work, options, course=blocks.Course(watch.state, bar.count_loop))
+        posterior = SparsePosterior(rows, analyse(matrix), prior, matrix)
+    with progress_bar(options.max_iter, flag("verbose", verbose)) as show:
 
+        def after_loop(run: Run) -> None:
+            if show is not None:
+                show(run.diagnostics.loops - 1, run.diagnostics.loops)
 
-def _check_unused(
-    scheme: Any, sites: Any, damping: Any, order: Any, negative: Any, start: Any, callback: Any, compiled: Any
-) -> None:
-    """Refuse what has no meaning with all correlations."""
-    given = {"scheme": scheme, "sites": sites, "damping": damping, "order": order, "negative": negative}
-    given |= {"start": start, "callback": callback, "compiled": compiled}
-    defaults = {"scheme": "exact", "sites": "own", "damping": 1.0, "order": "cyclic", "negative": "keep"}
-    for name, value in given.items():
-        is_default = isinstance(value, str | float | int) and value == defaults.get(name)
-        if value is not None and not is_default:
-            raise ValueError(
-                f"{name} has no meaning with all correlations, whose rows are revised by blocks: leave it out, or take "
-                "covariance='diagonal'"
-            )
-
-
-def _why_plain(
-    factors: Sequence[Factor], scheme: Scheme, options: Options, callback: Callable[[Update], object] | None
-) -> str:
-    """Say why compiled loops cannot serve this run; empty if they can."""
-    if not are_linear(factors):
-        return "the factors are not linear factors of one loss"
-    loss = factors.loss if isinstance(factors, LinearBatches) else factors[0].loss  # type: ignore[attr-defined]
-    if callback is not None:
-        return "a callback needs to see every visit"
-    # Numba is loaded when it is first needed: importing cavity stays quick.
-    reason: str = import_module("cavity.ep.compiled").why_not(loss, scheme, options)
-    return reason
+        return blocks.run(batches.loss, rows, posterior, options, state=state, after_loop=after_loop)
 
 
 def _sites_at_mode(
@@ -307,3 +302,100 @@ def _sites_at_mode(
         return sites_at(batches, prior, mode, beta)
     except Exception as error:  # of the loss, which is asked for all rows at once
         raise FactorError(-1, untouched(prior), error) from error
+
+
+def check_problem(factors: Any, prior: Any) -> None:
+    """Raise unless these are factors and a proper prior."""
+    if not isinstance(prior, FactorialGaussian) or not prior.is_proper:
+        got = "" if isinstance(prior, FactorialGaussian) else f", got {shown(prior)}"
+        raise ValueError(
+            "prior must be proper, with a positive finite variance everywhere; "
+            f"build it with FactorialGaussian.from_moments(mean, variance){got}"
+        )
+    if isinstance(factors, str) or not all(hasattr(factors, name) for name in ("__len__", "__getitem__")):
+        raise ValueError(f"factors must be a list of factors, got {shown(factors)}")
+    if len(factors) == 0:
+        raise ValueError("factors must hold at least one factor, got none")
+    if isinstance(factors, LinearBatches):
+        return
+    for k, factor in enumerate(factors):
+        if not all(hasattr(factor, name) for name in ("dim", "coordinates", "cost", "derivatives", "star")):
+            raise ValueError(f"factors[{k}] must be a factor, such as CostFactor(cost, dim), got {shown(factor)}")
+
+
+def are_linear(factors: Sequence[Factor]) -> bool:
+    """Whether all are linear factors of one loss and width."""
+    if isinstance(factors, LinearBatches):
+        return True
+    linear = [factor for factor in factors if isinstance(factor, LinearFactor)]
+    # Losses are tuples: two of different kinds are equal if their numbers are.
+    kinds = {(type(factor.loss), factor.loss, factor.dim) for factor in linear}
+    return len(linear) == len(factors) and len(kinds) == 1
+
+
+def stacked(factors: Sequence[Factor]) -> LinearBatches:
+    """Linear factors as one data set."""
+    return factors if isinstance(factors, LinearBatches) else LinearBatches.stack(factors)  # type: ignore[arg-type]
+
+
+def check_sites(start: Sequence[FactorialGaussian], count: int, options: Options) -> None:
+    """Raise unless ``start`` has one site per factor."""
+    if options.sites != "own":
+        raise ValueError(f"start needs sites='own', one site per factor, got sites={options.sites!r}")
+    if not all(hasattr(start, name) for name in ("__len__", "__getitem__")):
+        raise ValueError(f"start must be 'mode', a Mode, sites, or None, got {shown(start)}")
+    if len(start) != count:
+        raise ValueError(f"start must hold one site for each of {count} factors, got {len(start)}")
+    if isinstance(start, list | tuple):  # sites that a run returned need no look
+        for k, site in enumerate(start):
+            if not isinstance(site, FactorialGaussian):
+                raise ValueError(f"start[{k}] must be a FactorialGaussian, got {shown(site)}")
+
+
+def check_factors(factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme) -> None:
+    """Raise if factors do not fit prior or scheme, or have no cost at the prior mean; before anything is computed."""
+    for k, factor in enumerate(factors):
+        if factor.dim != prior.dim:
+            raise ValueError(f"factor {k} has {factor.dim} coordinates, but the prior has {prior.dim}")
+        scheme.check(factor)
+        if np.isnan(_cost_at_start(k, factor, prior)):
+            raise _nan_at_start(k)
+
+
+def _cost_at_start(k: int, factor: Factor, prior: FactorialGaussian) -> float:
+    """Cost of factor ``k`` at the prior mean."""
+    point = prior.mean if factor.coordinates is None else prior.mean[factor.coordinates]
+    try:
+        with np.errstate(all="ignore"):
+            return float(factor.cost(point[None])[0])
+    except Exception as error:
+        raise FactorError(k, untouched(prior), error) from error
+
+
+def untouched(prior: FactorialGaussian) -> Result:
+    """Return the result before anything was computed."""
+    return Result(prior, (), Status.MAX_ITER, Trace(0, (), (), Counter(), Counter()), prior)
+
+
+def check_batches(factors: LinearBatches, prior: FactorialGaussian) -> None:
+    """As `check_factors` for a whole data set; the schemes that are compiled serve every linear factor."""
+    if factors.dim != prior.dim:
+        raise ValueError(f"X has {factors.dim} columns, but the prior has {prior.dim} coordinates")
+    try:
+        with np.errstate(all="ignore"):
+            at_zero = factors.loss.value(np.array([1.0, -1.0]), np.zeros(2))
+            if factors.loss.targets == "signs" and not np.any(prior.shift) and not np.any(np.isnan(at_zero)):
+                return  # every prediction is zero, and two labels stand for all of them
+            losses = factors.losses(prior.mean)
+    except Exception:
+        for k, factor in enumerate(factors):
+            _cost_at_start(k, factor, prior)
+        raise
+    if np.any(np.isnan(losses)):
+        row = np.flatnonzero(np.isnan(losses))[0]
+        raise _nan_at_start(int(np.searchsorted(factors.cuts, row, side="right")) - 1)
+
+
+def _nan_at_start(k: int) -> ValueError:
+    need = "its cost must be a number there, so fix the cost or move the prior"
+    return ValueError(f"factor {k} returns NaN at the prior mean; {need}")

@@ -1,10 +1,9 @@
-r"""What rows say about the coefficients, apart from any prior: the product of their sites.
+r"""Natural parameters of the product of all sites, apart from any prior.
 
 .. math:: e^{c + h^\top \theta - \frac12 \theta^\top G \theta}
 
-Natural parameters add, so two models are merged by adding theirs, a part of the past is forgotten by multiplying them,
-and a prior can be exchanged at any time. G is a matrix, a sparse matrix, or a vector (its diagonal), by how the
-posterior is kept.
+They add, so two models are merged by adding theirs, older rows are forgotten by multiplying them, and a prior can be
+replaced at any time. G is a matrix, a sparse matrix, or a vector (its diagonal), by how the posterior is kept.
 """
 
 from __future__ import annotations
@@ -17,64 +16,36 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg.lapack import dpotrf, dpotrs, dtpttr, dtrtri
 
+from cavity._types import FloatArray
 from cavity.gaussians import SparseGaussian, SparsePrecision
 from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import LOG_2PI, FactorialGaussian, ImproperError
 
-FloatArray = NDArray[np.float64]
+# A posterior, whatever the form of its covariance.
+Gaussian = DenseGaussian | SparseGaussian | FactorialGaussian
 
 
-class Gaussian(Protocol):
-    """What is asked of a posterior, however it is kept."""
-
-    @property
-    def dim(self) -> int:
-        """Number of coordinates."""
-
-    @property
-    def mean(self) -> FloatArray:
-        """Mean of the normalised density."""
-
-    @property
-    def variance(self) -> FloatArray:
-        """Variances of the normalised density."""
-
-    @property
-    def covariance(self) -> FloatArray:
-        """Covariance of the normalised density."""
-
-    @property
-    def log_mass(self) -> float:
-        """Logarithm of the integral."""
-
-    def draws(self, noise: FloatArray) -> FloatArray:
-        """Turn standard normal numbers, one draw per row, into draws of the normalised density."""
-
-    def predictor_variance(self, rows: Any) -> FloatArray:
-        """Variance of the linear predictor of every row, dense or sparse."""
-
-
-class Knowledge(Protocol):
-    """What is asked of a product of sites."""
+class NaturalParameters(Protocol):
+    """Natural parameters of a product of sites, whatever the form of G."""
 
     def posterior(self, prior: FactorialGaussian) -> Gaussian:
         """Multiply by a prior; `ImproperError` if the product is improper."""
 
     def plus(self, other: Any) -> Any:
-        """Add what other rows say."""
+        """Add those of other rows."""
 
     def times(self, factor: float) -> Any:
-        """Keep a share of it."""
+        """Multiply by a factor: keep a share of the information."""
 
     def with_factor(self, log_factor: float) -> Any:
         """Multiply by a constant."""
 
     def moved(self, ratio: float, shift: FloatArray) -> Any:
-        """Say the same of coefficients that are ``ratio`` times these, plus ``shift``."""
+        """Natural parameters of coefficients that are ``ratio`` times these, plus ``shift``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DenseKnowledge:
+class DenseNatural:
     """With all correlations: ``information`` is a symmetric matrix of which the lower triangle counts."""
 
     information: FloatArray
@@ -82,18 +53,18 @@ class DenseKnowledge:
     log_scale: float = 0.0
 
     @classmethod
-    def nothing(cls, dim: int) -> Self:
-        """Say nothing."""
+    def zero(cls, dim: int) -> Self:
+        """Natural parameters of no rows."""
         return cls(np.zeros((dim, dim)), np.zeros(dim))
 
     @classmethod
     def of_flat(cls, flat: FloatArray, shift: FloatArray) -> Self:
-        """Say what a lower triangle in one row of numbers does, column by column."""
+        """From the lower triangle of the information as one array, column by column."""
         return cls(np.asarray(dtpttr(shift.size, flat, uplo="L")[0]), shift)
 
     @classmethod
     def of_normal_rows(cls, rows: FloatArray, targets: FloatArray, weights: FloatArray | None, scale: float) -> Self:
-        """Say what rows with normal noise do."""
+        """Of rows with normal noise of this standard deviation."""
         weighted = rows if weights is None else rows * weights[:, None]
         squares = float(targets @ (targets if weights is None else weights * targets))
         information = rows.T @ weighted
@@ -115,34 +86,34 @@ class DenseKnowledge:
         log_mass = _log_mass(self.log_scale + prior.log_scale, mean, right, log_det)
         return DenseGaussian(mean, np.ascontiguousarray(inverse.T), log_mass)
 
-    def plus(self, other: DenseKnowledge) -> DenseKnowledge:
-        """Add what other rows say."""
-        return DenseKnowledge(
+    def plus(self, other: DenseNatural) -> DenseNatural:
+        """Add those of other rows."""
+        return DenseNatural(
             self.information + other.information, self.shift + other.shift, self.log_scale + other.log_scale
         )
 
-    def with_factor(self, log_factor: float) -> DenseKnowledge:
+    def with_factor(self, log_factor: float) -> DenseNatural:
         """Multiply by a constant."""
         return replace(self, log_scale=self.log_scale + log_factor)
 
-    def times(self, factor: float) -> DenseKnowledge:
-        """Keep a share of it."""
-        return DenseKnowledge(factor * self.information, factor * self.shift, factor * self.log_scale)
+    def times(self, factor: float) -> DenseNatural:
+        """Multiply by a factor: keep a share of the information."""
+        return DenseNatural(factor * self.information, factor * self.shift, factor * self.log_scale)
 
-    def of_columns(self, change: Any) -> DenseKnowledge:
-        """Say the same of the coefficients of other columns, which a sparse matrix makes from the ones that were."""
+    def of_columns(self, change: Any) -> DenseNatural:
+        """Natural parameters in other columns: ``change``, a sparse matrix, maps the shift to theirs."""
         information = change @ (change @ self.information).T
-        return DenseKnowledge(0.5 * (information + information.T), change @ self.shift, self.log_scale)
+        return DenseNatural(0.5 * (information + information.T), change @ self.shift, self.log_scale)
 
-    def moved(self, ratio: float, shift: FloatArray) -> DenseKnowledge:
-        """Say the same of coefficients that are ``ratio`` times these, plus ``shift``."""
+    def moved(self, ratio: float, shift: FloatArray) -> DenseNatural:
+        """Natural parameters of coefficients that are ``ratio`` times these, plus ``shift``."""
         G = self.information / ratio**2
         h, c = _moved(G @ shift, self.shift / ratio, self.log_scale, shift)
-        return DenseKnowledge(G, h, c)
+        return DenseNatural(G, h, c)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SparseKnowledge:
+class SparseNatural:
     """With the correlations of a sparse precision: ``information`` is the upper triangle as CSC.
 
     ``border`` names the columns that meet most others.
@@ -164,44 +135,44 @@ class SparseKnowledge:
         mean = factor.solve(right)
         return SparseGaussian(mean, factor, _log_mass(self.log_scale + prior.log_scale, mean, right, factor.log_det))
 
-    def plus(self, other: SparseKnowledge) -> SparseKnowledge:
-        """Add what other rows say."""
+    def plus(self, other: SparseNatural) -> SparseNatural:
+        """Add those of other rows."""
         border = np.union1d(self.border, other.border)
         information = sparse.csc_array(self.information + other.information)
-        return SparseKnowledge(information, self.shift + other.shift, border, self.log_scale + other.log_scale)
+        return SparseNatural(information, self.shift + other.shift, border, self.log_scale + other.log_scale)
 
-    def with_factor(self, log_factor: float) -> SparseKnowledge:
+    def with_factor(self, log_factor: float) -> SparseNatural:
         """Multiply by a constant."""
         return replace(self, log_scale=self.log_scale + log_factor)
 
-    def times(self, factor: float) -> SparseKnowledge:
-        """Keep a share of it."""
-        return SparseKnowledge(factor * self.information, factor * self.shift, self.border, factor * self.log_scale)
+    def times(self, factor: float) -> SparseNatural:
+        """Multiply by a factor: keep a share of the information."""
+        return SparseNatural(factor * self.information, factor * self.shift, self.border, factor * self.log_scale)
 
-    def of_columns(self, change: Any) -> SparseKnowledge:
-        """Say the same of the coefficients of other columns, which a matrix makes from the ones that were."""
+    def of_columns(self, change: Any) -> SparseNatural:
+        """Natural parameters in other columns: ``change`` maps the shift to theirs."""
         change = sparse.csr_array(change)
         whole = self.information + sparse.triu(self.information, 1).T
         information = sparse.csc_array(sparse.triu(change @ whole @ change.T))
-        return SparseKnowledge(information, change @ self.shift, self.border, self.log_scale)
+        return SparseNatural(information, change @ self.shift, self.border, self.log_scale)
 
-    def moved(self, ratio: float, shift: FloatArray) -> SparseKnowledge:
-        """Say the same of coefficients that are ``ratio`` times these, plus ``shift``."""
+    def moved(self, ratio: float, shift: FloatArray) -> SparseNatural:
+        """Natural parameters of coefficients that are ``ratio`` times these, plus ``shift``."""
         G = self.information / ratio**2
         along = G @ shift + sparse.triu(G, 1).T @ shift
         h, c = _moved(along, self.shift / ratio, self.log_scale, shift)
-        return SparseKnowledge(sparse.csc_array(G), h, self.border, c)
+        return SparseNatural(sparse.csc_array(G), h, self.border, c)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DiagonalKnowledge:
+class DiagonalNatural:
     """As a product of one-dimensional Gaussians."""
 
     sites: FactorialGaussian
 
     @classmethod
-    def nothing(cls, dim: int) -> Self:
-        """Say nothing."""
+    def zero(cls, dim: int) -> Self:
+        """Natural parameters of no rows."""
         return cls(FactorialGaussian.uniform(dim))
 
     def posterior(self, prior: FactorialGaussian) -> FactorialGaussian:
@@ -211,20 +182,20 @@ class DiagonalKnowledge:
             raise ImproperError("prior times sites is not proper")
         return posterior
 
-    def plus(self, other: DiagonalKnowledge) -> DiagonalKnowledge:
-        """Add what other rows say."""
-        return DiagonalKnowledge(self.sites * other.sites)
+    def plus(self, other: DiagonalNatural) -> DiagonalNatural:
+        """Add those of other rows."""
+        return DiagonalNatural(self.sites * other.sites)
 
-    def with_factor(self, log_factor: float) -> DiagonalKnowledge:
+    def with_factor(self, log_factor: float) -> DiagonalNatural:
         """Multiply by a constant."""
         return replace(self, sites=replace(self.sites, log_scale=self.sites.log_scale + log_factor))
 
-    def times(self, factor: float) -> DiagonalKnowledge:
-        """Keep a share of it."""
-        return DiagonalKnowledge(self.sites**factor)
+    def times(self, factor: float) -> DiagonalNatural:
+        """Multiply by a factor: keep a share of the information."""
+        return DiagonalNatural(self.sites**factor)
 
-    def changed(self, factors: FloatArray, coupling: FloatArray) -> DiagonalKnowledge:
-        """Say the same of other coefficients, of which these are multiples by factors.
+    def changed(self, factors: FloatArray, coupling: FloatArray) -> DiagonalNatural:
+        """Natural parameters of other coefficients, of which these are multiples by factors.
 
         The last one here also has a part of the others, by ``coupling``; that part is taken at their means, since
         without correlations nothing else can be kept.
@@ -234,17 +205,17 @@ class DiagonalKnowledge:
         if coupling.size:
             means = np.divide(shift, precision, out=np.zeros_like(shift), where=precision > 0.0)
             shift[-1] -= precision[-1] * float(coupling @ means[:-1])
-        return DiagonalKnowledge(FactorialGaussian(sites.log_scale, shift, precision))
+        return DiagonalNatural(FactorialGaussian(sites.log_scale, shift, precision))
 
-    def moved(self, ratio: float, shift: FloatArray) -> DiagonalKnowledge:
-        """Say the same of coefficients that are ``ratio`` times these, plus ``shift``."""
+    def moved(self, ratio: float, shift: FloatArray) -> DiagonalNatural:
+        """Natural parameters of coefficients that are ``ratio`` times these, plus ``shift``."""
         p = self.sites.precision / ratio**2
         h, c = _moved(p * shift, self.sites.shift / ratio, self.sites.log_scale, shift)
-        return DiagonalKnowledge(FactorialGaussian(c, h, p))
+        return DiagonalNatural(FactorialGaussian(c, h, p))
 
 
 def _moved(along: FloatArray, h: FloatArray, log_scale: float, shift: FloatArray) -> tuple[FloatArray, float]:
-    """Give shift and scale of a product of sites whose new information, times the shift of its argument, is known."""
+    """Shift and scale after the argument of a product of sites moved; ``along`` is its new information times that."""
     return h + along, log_scale - float(h @ shift) - 0.5 * float(shift @ along)
 
 

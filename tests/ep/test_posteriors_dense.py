@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cavity import FactorialGaussian
-from cavity.ep.dense import DenseWork, doubling_parts, equal_parts
-from cavity.ep.knowledge import DenseKnowledge
+from cavity.ep.natural import DenseNatural
+from cavity.ep.posteriors import DensePosterior, doubling_parts, equal_parts
 from cavity.factors.arranged import Rows
 from cavity.gaussians.factorial import ImproperError
 
@@ -19,7 +19,7 @@ def work_of(n=30, d=4, seed=0):
     X = rng.normal(size=(n, d))
     prior = FactorialGaussian.from_moments(rng.normal(size=d), rng.uniform(0.5, 3.0, d))
     rows = Rows.arrange(X, np.ones((1, n)), None, False)
-    return DenseWork(rows, prior), rows.block(slice(None)), prior, rng
+    return DensePosterior(rows, prior), rows.block(slice(None)), prior, rng
 
 
 def assert_posterior(work, block, prior, T, R):
@@ -50,7 +50,7 @@ def test_sites_of_either_sign_add_up():
     assert_posterior(work, block, other, 0.5 * T, 0.5 * R)
     precision = np.diag(other.precision) + 0.5 * (block * T[:, None]).T @ block
     assert work.log_det == pytest.approx(np.linalg.slogdet(precision)[1], rel=1e-12)
-    known = work.knowledge(1.5)
+    known = work.natural(1.5)
     np.testing.assert_allclose(known.information, 0.5 * (block * T[:, None]).T @ block, rtol=1e-9, atol=1e-10)
     assert known.log_scale == 1.5
 
@@ -100,13 +100,13 @@ def test_it_goes_on_from_what_is_known():
     work.predictors(slice(0, 30))
     T, R = rng.uniform(0.0, 1.0, 30), rng.normal(size=30)
     work.add(slice(0, 30), T, R, FAR)
-    again = DenseWork(work.rows, prior, work.knowledge(0.0))
+    again = DensePosterior(work.rows, prior, work.natural(0.0))
     assert_posterior(again, block, prior, T, R)
     again.predictors(slice(0, 30))
     again.add(slice(0, 30), T, R, FAR)
     assert_posterior(again, block, prior, 2.0 * T, 2.0 * R)
     with pytest.raises(ImproperError):
-        DenseWork(work.rows, prior, DenseKnowledge(-100.0 * np.eye(4), np.zeros(4)))
+        DensePosterior(work.rows, prior, DenseNatural(-100.0 * np.eye(4), np.zeros(4)))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3, 49, 50, 101, 5000])

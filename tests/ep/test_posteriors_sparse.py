@@ -6,8 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from cavity import FactorialGaussian
-from cavity.ep.dense import DenseWork
-from cavity.ep.sparse import SparseWork
+from cavity.ep.posteriors import DensePosterior, SparsePosterior
 from cavity.factors.arranged import Rows
 from cavity.gaussians import analyse
 
@@ -21,7 +20,7 @@ def pair(n=120, levels=8, seed=0):
     rows = Rows.arrange(sparse.csr_array(X), np.ones((1, n)), None, True)
     prior = FactorialGaussian.from_moments(rng.normal(size=2 * levels + 1), rng.uniform(0.5, 3.0, 2 * levels + 1))
     matrix = rows.matrix()
-    return DenseWork(rows, prior), SparseWork(rows, analyse(matrix), prior, matrix), rng
+    return DensePosterior(rows, prior), SparsePosterior(rows, analyse(matrix), prior, matrix), rng
 
 
 def assert_same(dense, found, part):
@@ -48,7 +47,7 @@ def test_it_does_what_the_dense_work_does():
         assert work.scale(0.7, 0.7)
         assert work.scale(1.0, 1.0, FactorialGaussian.from_moments(np.zeros(17), 3.0))
     assert_same(dense, found, whole)
-    a, b = dense.knowledge(0.3), found.knowledge(0.3)
+    a, b = dense.natural(0.3), found.natural(0.3)
     upper = b.information.toarray()
     np.testing.assert_allclose(upper + np.triu(upper, 1).T, a.information, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(b.shift, a.shift, rtol=1e-8, atol=1e-9)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from cases import assert_same, gaussians, standard_prior
 from cavity import FactorialGaussian
-from cavity.ep.stores import NoSites, OwnSites, TiedSites, is_proper_against, restrict
+from cavity.ep.factorised import NoSites, OwnSites, TiedSites, is_proper_against, restrict
 
 ROUNDING = 1e-12
 DIM = 3

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from cavity import FactorialGaussian
-from cavity.ep.knowledge import DenseKnowledge, DiagonalKnowledge, SparseKnowledge
+from cavity.ep.natural import DenseNatural, DiagonalNatural, SparseNatural
 from cavity.gaussians.factorial import ImproperError
 
 PRIOR = FactorialGaussian.from_moments([0.1, -0.2, 0.3], [1.0, 2.0, 0.5])
@@ -21,15 +21,15 @@ def matrices(seed):
 
 
 def dense(G, h, c):
-    return DenseKnowledge(G, h, c)
+    return DenseNatural(G, h, c)
 
 
 def in_csc(G, h, c):
-    return SparseKnowledge(sparse.csc_array(np.triu(G)), h, np.array([2]), c)
+    return SparseNatural(sparse.csc_array(np.triu(G)), h, np.array([2]), c)
 
 
 def diagonal(G, h, c):
-    return DiagonalKnowledge(FactorialGaussian(c, h, np.diag(G).copy()))
+    return DiagonalNatural(FactorialGaussian(c, h, np.diag(G).copy()))
 
 
 FORMS = {"dense": dense, "sparse": in_csc, "diagonal": diagonal}
@@ -95,7 +95,7 @@ def test_an_improper_product_says_so(form):
 
 
 def test_nothing_leaves_the_prior():
-    for nothing in (DenseKnowledge.nothing(3), DiagonalKnowledge.nothing(3)):
+    for nothing in (DenseNatural.zero(3), DiagonalNatural.zero(3)):
         posterior = nothing.posterior(PRIOR)
         np.testing.assert_allclose(posterior.mean, PRIOR.mean)
         np.testing.assert_allclose(posterior.variance, PRIOR.variance)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from oracle import tilted_moments
 
-from cavity.ep.row_sites import RowSites, log_scale, propose
+from cavity.ep.sites import RowSites, log_scale, propose
 from cavity.losses import Hinge, Logistic, Squared
 from cavity.moments import tilts
 
@@ -14,7 +14,7 @@ LOSSES = [Logistic(), Hinge(), Squared(0.5)]
 
 
 def sites_at(mean, variance, rows=1):
-    sites = RowSites.start(rows)
+    sites = RowSites.uniform(rows)
     sites.mean[:], sites.variance[:] = mean, variance
     return sites
 
@@ -59,10 +59,10 @@ def test_a_site_at_rest_is_not_revised(loss):
 
 def test_steps_shrink_where_a_revision_turns_round_and_grow_otherwise():
     sites = sites_at([0.0, 0.0], [1.0, 1.0], rows=2)
-    sites.step[:], sites.turn_precision[:], sites.turn_shift[:] = 0.5, [-1.0, 1.0], [0.0, 0.0]
+    sites.step[:], sites.last_precision[:], sites.last_slope[:] = 0.5, [-1.0, 1.0], [0.0, 0.0]
     _, step = propose(Squared(1.0), np.zeros(2), np.ones(2), sites)
     assert step[0] < 0.5 < step[1]
-    sites.ceiling = 0.1
+    sites.max_step = 0.1
     _, step = propose(Squared(1.0), np.zeros(2), np.ones(2), sites)
     assert np.all(step <= 0.1)
 
@@ -84,7 +84,7 @@ def test_a_predictor_without_variance_keeps_its_site():
 
 
 def test_parts_are_views():
-    sites = RowSites.start(5)
+    sites = RowSites.uniform(5)
     sites.part(slice(1, 3)).precision[:] = 7.0
     np.testing.assert_array_equal(sites.precision, [0.0, 7.0, 7.0, 0.0, 0.0])
     sites.scale_by(0.5, 0.5)
