@@ -30,7 +30,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.bars import markdown
 from cavity import EPClassifier, EPRegressor
-from cavity.estimators import _streaming
+from cavity.estimators import streams as _streaming
 from reference.problems import FloatArray
 
 # What may lie between a stream and a fit: means in standard deviations of the fit, the ratio of standard deviations,

@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.metrics import log_loss
 
 from cavity import EPClassifier, FactorialGaussian, LinearFactor, datasets, fit, losses
-from cavity.estimators._links import log_probabilities
+from cavity.estimators.classifier import log_probabilities
 from cavity.schemes import NAMES as SCHEMES
 
 SCALINGS = ("norm", "unit variance", "raw", "wild")

@@ -41,13 +41,12 @@ from cavity.ep.driver import Options
 from cavity.ep.partitions import Message, Mix, PartSites, Sums, log_scale, run, sweep
 from cavity.ep.result import Result
 from cavity.estimators import EPClassifier, EPRegressor
-from cavity.estimators._categories import Levels, encode, level_order, levels_of
-from cavity.estimators._design import checked_offset
-from cavity.estimators._labels import classes_and_codes, codes_of
-from cavity.estimators._parameters import LARGEST_NUMBER
-from cavity.estimators._progress import loop_report
-from cavity.estimators._runs import Task, course_of
-from cavity.estimators._sources import Coding, Moments, Summary
+from cavity.estimators.classifier import classes_and_codes, codes_of
+from cavity.estimators.columns import Levels, encode, level_order, levels_of
+from cavity.estimators.parameters import LARGEST_NUMBER
+from cavity.estimators.progress import loop_report
+from cavity.estimators.rows import checked_offset
+from cavity.estimators.runs import Coding, Moments, Summary, Task, course_of
 from cavity.factors.arranged import Rows
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.gaussians import Analysis

@@ -8,7 +8,7 @@ import pytest
 from cli_cases import people, refused, run
 
 import cavity
-from cavity.estimators import _plan
+from cavity.estimators import parameters as _plan
 
 GOOD = "age,town,income\n30,Ulm,low\n50,Bonn,high\n41,Ulm,high\n33,Bonn,low\n"
 

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from cavity import EPClassifier, EPRegressor
 from cavity.estimators import ConditionalDeviationsWarning
-from cavity.estimators._plan import plan_fit, plan_stream
+from cavity.estimators.parameters import plan_fit, plan_stream
 
 IMPUTE = r"drop these rows, or fill them, for example by sklearn.impute.SimpleImputer\(add_indicator=True\)"
 

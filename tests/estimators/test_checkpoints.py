@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from cavity import EPClassifier, EPRegressor
-from cavity.estimators import _checkpoints
-from cavity.estimators._base import _described
+from cavity.estimators import checkpoints as _checkpoints
+from cavity.estimators.base import _described
 from cavity.losses.joint import Softmax
 from cavity.tables import Table
 

@@ -7,7 +7,7 @@ import pytest
 from estimator_cases import two_classes
 from scipy import sparse
 
-from cavity.estimators._design import rows_of_weight, squared, with_intercept
+from cavity.estimators.rows import rows_of_weight, squared, with_intercept
 
 KINDS = [np.float64, np.float32]
 

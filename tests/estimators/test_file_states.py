@@ -20,8 +20,8 @@ from estimator_cases import (
 from scipy import sparse
 
 from cavity import FactorialGaussian
-from cavity.estimators._plan import Plan
 from cavity.estimators.files import check_state
+from cavity.estimators.parameters import Plan
 from cavity.losses import Squared
 
 # Built when a test asks for them: at import every test process would compile and fit before the first test.

@@ -13,9 +13,9 @@ from sklearn.metrics import log_loss
 from sklearn.preprocessing import scale
 
 from cavity import EPClassifier, EPRegressor
-from cavity.estimators import _streaming
-from cavity.estimators._streaming import ROWS_PER_COEFFICIENT
+from cavity.estimators import streams as _streaming
 from cavity.estimators.files import check_state
+from cavity.estimators.streams import ROWS_PER_COEFFICIENT
 from estimators.estimator_cases import assert_same_model
 
 COLUMNS = 5

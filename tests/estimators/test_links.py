@@ -13,7 +13,7 @@ from scipy.special import expit, log_ndtr, log_softmax, logit, logsumexp
 from scipy.stats import norm
 
 from cavity import EPClassifier
-from cavity.estimators._links import log_probabilities, softmax_log_probability
+from cavity.estimators.classifier import log_probabilities, softmax_log_probability
 from cavity.losses import Hinge, Logistic, QuasiZeroOne
 from cavity.losses.joint import contrasts
 

@@ -11,7 +11,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 import cavity
 from cavity import EPClassifier, EPRegressor
-from cavity.estimators._categories import encode, levels_of
+from cavity.estimators.columns import encode, levels_of
 
 
 def shops(n=3000, shops=30, products=50, seed=0):

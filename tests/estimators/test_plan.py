@@ -10,9 +10,10 @@ from estimator_cases import STORAGES, two_classes
 from scipy import sparse
 
 from cavity import EPClassifier, EPRegressor
-from cavity.estimators import _plan, _sources
-from cavity.estimators._base import ConditionalDeviationsWarning
-from cavity.estimators._plan import WIDEST_STREAM, Plan, full_work, plan_stream
+from cavity.estimators import parameters as _plan
+from cavity.estimators import runs as _sources
+from cavity.estimators.base import ConditionalDeviationsWarning
+from cavity.estimators.parameters import WIDEST_STREAM, Plan, full_work, plan_stream
 from cavity.gaussians import Analysis
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 

@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_normal
 
 from cavity import EPClassifier, EPRegressor, Status
-from cavity.estimators._parameters import Parameters
+from cavity.estimators.parameters import Parameters
 from cavity.factors.columns import Columns
 
 

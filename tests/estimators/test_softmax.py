@@ -12,7 +12,7 @@ from sklearn.preprocessing import scale
 
 import cavity
 from cavity import EPClassifier
-from cavity.estimators import _labels
+from cavity.estimators import classifier as _labels
 
 
 def classes_of_five(n=400, d=3, seed=0):

@@ -15,7 +15,8 @@ from cavity import EPClassifier, EPRegressor, Status
 from cavity.ep import blocks, hyperparameters
 from cavity.ep.online import Stream
 from cavity.ep.posteriors import DensePosterior, JointPosterior
-from cavity.estimators import _streaming, _streams
+from cavity.estimators import streams as _streaming
+from cavity.estimators import streams as _streams
 from cavity.losses import Logistic
 
 CLASSES = np.arange(6)

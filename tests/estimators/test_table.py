@@ -9,7 +9,7 @@ from estimator_cases import classifier, line, regressor, three_classes, two_clas
 from scipy.stats import norm
 from sklearn.exceptions import NotFittedError
 
-from cavity.estimators import _table
+from cavity.estimators import reports as _table
 
 
 @pytest.fixture(scope="module")

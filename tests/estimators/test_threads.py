@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from cavity.estimators import _threads
+from cavity.estimators import parameters as _threads
 from cavity.gaussians import analyse
 
 

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from numba import njit
 from scipy.special import erfcx, ndtr
-from test_moments import (
+
+from cavity import losses
+from cavity.kernels import moments as compiled
+from cavity.kernels import speed
+from cavity.moments import Tilts, tilts
+from cavity.moments.constants import LEAST_MASS, PROBIT_SQUARES, PROBIT_WEIGHTS
+from tilt_cases import (
     CLOSED,
     LOSSES,
     PIECEWISE,
@@ -18,12 +24,6 @@ from test_moments import (
     assert_tilts,
     random_rows,
 )
-
-from cavity import losses
-from cavity.kernels import moments as compiled
-from cavity.kernels import speed
-from cavity.moments import Tilts, tilts
-from cavity.moments.constants import LEAST_MASS, PROBIT_SQUARES, PROBIT_WEIGHTS
 
 # Both forms integrate alike; narrow Gaussians times the logistic loss take a rule of their own as arrays.
 PARITY, LOGISTIC_PARITY = 1e-10, 1e-9

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cavity import EPClassifier, EPRegressor
-from cavity.estimators._categories import level_order, level_text
+from cavity.estimators.columns import level_order, level_text
 from cavity.tables import Table, open_reader
 
 pd = pytest.importorskip("pandas")

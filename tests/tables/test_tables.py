@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from cavity import EPClassifier, EPRegressor, load, save
-from cavity.estimators._plan import plan_fit
+from cavity.estimators.parameters import plan_fit
 from cavity.tables import Table
 from cavity.tables.rows import PreparedFile
 

@@ -34,11 +34,10 @@ from cavity._checks import shown
 from cavity._version import __version__
 from cavity.cli.page import course_part, intervals_part, page
 from cavity.estimators import EPClassifier, EPRegressor, Progress, load, save
-from cavity.estimators._categories import level_text
-from cavity.estimators._preprocessing import Preprocessing
-from cavity.estimators._reading import blocks_of
-from cavity.estimators._reports import summary_columns
-from cavity.estimators._scores import log_densities, score_of
+from cavity.estimators.base import blocks_of
+from cavity.estimators.columns import Preprocessing, level_text
+from cavity.estimators.regressor import log_densities, score_of
+from cavity.estimators.reports import summary_columns
 from cavity.losses import Quantile
 from cavity.tables import Block, Table, Texts, open_reader, open_writer
 from cavity.tables.first_pass import MISSING

@@ -32,12 +32,12 @@ from cavity._version import __version__
 from cavity.ep.hyperparameters import Group
 from cavity.ep.natural import DenseNatural, DiagonalNatural, SparseNatural
 from cavity.ep.result import Refusal, Status, Trace
-from cavity.estimators._checkpoints import PLAIN_KINDS, blaming, opened, read_array, replaced, write_array
-from cavity.estimators._classifier import EPClassifier
-from cavity.estimators._design import Data, KeptRows, Order, Totals
-from cavity.estimators._plan import Plan
-from cavity.estimators._preprocessing import Preprocessing
-from cavity.estimators._regressor import EPRegressor
+from cavity.estimators.checkpoints import PLAIN_KINDS, blaming, opened, read_array, replaced, write_array
+from cavity.estimators.classifier import EPClassifier
+from cavity.estimators.columns import Preprocessing
+from cavity.estimators.parameters import Plan
+from cavity.estimators.regressor import EPRegressor
+from cavity.estimators.rows import Data, KeptRows, Order, Totals
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import joint

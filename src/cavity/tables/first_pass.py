@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity._types import FloatArray
-from cavity.estimators._categories import level_order, level_text
-from cavity.estimators._parameters import LARGEST_NUMBER
-from cavity.estimators._preprocessing import Preprocessing
-from cavity.estimators._sources import Moments, Summary
+from cavity.estimators.columns import Preprocessing, level_order, level_text
+from cavity.estimators.parameters import LARGEST_NUMBER
+from cavity.estimators.runs import Moments, Summary
 from cavity.factors.columns import ColumnSums
 from cavity.tables.readers import Batch, Reader, Texts, where
 from cavity.tables.schema import Cells, Roles, Schema, not_numbers

@@ -26,12 +26,11 @@ from cavity.ep.hyperparameters import maximise_evidence
 from cavity.ep.posteriors import ProductPosterior
 from cavity.ep.result import Result
 from cavity.ep.sites import RowSites, noise_slope
-from cavity.estimators._design import Data, squared
-from cavity.estimators._preprocessing import Preprocessing, encode_rows
-from cavity.estimators._runs import Keeping, Task, run_blocks
-from cavity.estimators._sources import Coding, InMemory, Prepared
-from cavity.estimators._streams import ProductStreams
-from cavity.estimators._threads import threads_for
+from cavity.estimators.columns import Preprocessing, encode_rows
+from cavity.estimators.parameters import threads_for
+from cavity.estimators.rows import Data, squared
+from cavity.estimators.runs import Coding, InMemory, Keeping, Prepared, Task, run_blocks
+from cavity.estimators.streams import ProductStreams
 from cavity.factors.arranged import Rows, row_keys
 from cavity.factors.columns import Columns
 from cavity.gaussians import Analysis

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from cavity._checks import one_of, shown, whole_number
-from cavity.estimators._categories import level_text
-from cavity.estimators._preprocessing import EncodedRows, Preprocessing, encode_rows
-from cavity.estimators._sources import Coding, Prepared, Summary
+from cavity.estimators.columns import EncodedRows, Preprocessing, encode_rows, level_text
+from cavity.estimators.runs import Coding, Prepared, Summary
 from cavity.factors.columns import Columns
 from cavity.tables.first_pass import MISSING, FirstPass, first_bad
 from cavity.tables.readers import Batch, Reader, Texts, open_reader, where
@@ -105,7 +104,7 @@ class Table:
         exact = [self.target] if labels and self.target is not None else []
         return [open_reader(path, text=text, exact=exact) for path in self._files]
 
-    # What estimators ask for, `cavity.estimators._sources`.
+    # What estimators ask for, `cavity.estimators.runs`.
 
     def cavity_summary(self, targets: str) -> Summary:
         """Read all rows once: gather what an estimator needs to know, and write records of them."""

@@ -1,4 +1,4 @@
-"""Data that were checked, what is made of their rows, and sums over all rows that a model has seen."""
+"""Rows of a fit: checked arrays, sums over them, and the rows that a stream keeps."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.special import gammaln, rel_entr
 from sklearn.utils.validation import _check_sample_weight
 
 from cavity._checks import number_between, positive_number, shown
-from cavity.estimators._parameters import LARGEST_NUMBER
-from cavity.estimators._preprocessing import EncodedRows
+from cavity._types import FloatArray
+from cavity.estimators.columns import EncodedRows
+from cavity.estimators.parameters import LARGEST_NUMBER
 from cavity.factors.columns import Columns
-
-FloatArray = NDArray[np.float64]
-
 
 # Weight below which forgetting takes no row: as good as none, and still positive.
 LEAST_WEIGHT = 1e-12

@@ -1,4 +1,4 @@
-"""What a long fit tells while it runs: the loop, its change, and the time left."""
+"""What a long fit shows while it runs: the loop, its change, and the time left."""
 
 from __future__ import annotations
 

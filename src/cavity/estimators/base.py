@@ -1,4 +1,4 @@
-"""How the classifier and the regressor learn: from all rows at once, or as rows come. Check, plan, run, keep."""
+"""How the estimators read rows and learn from all of them at once: check, plan, run, keep."""
 
 from __future__ import annotations
 
@@ -7,32 +7,155 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from scipy import sparse
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import _check_y, check_is_fitted, validate_data
 
+from cavity._types import FloatArray
 from cavity.ep.hyperparameters import Group, Hyperparameters
 from cavity.ep.result import Result, Status
-from cavity.estimators._checkpoints import Checkpoint
-from cavity.estimators._design import Data, Totals
-from cavity.estimators._joint import repeated, repeated_groups
-from cavity.estimators._parameters import Parameters
-from cavity.estimators._plan import Plan, of_each, plan_fit
-from cavity.estimators._posteriors import RATE, TRANSIENT
-from cavity.estimators._reading import ReadsRows
-from cavity.estimators._runs import Task
-from cavity.estimators._sources import Coding, InMemory, Prepared, Source, Summary, is_source
-from cavity.estimators._threads import threads_for
+from cavity.estimators.checkpoints import Checkpoint
+from cavity.estimators.columns import EncodedRows, Preprocessing, encode, levels_of, naming_columns
+from cavity.estimators.parameters import LARGEST_NUMBER, Parameters, Plan, of_each, plan_fit, threads_for
+from cavity.estimators.posterior import RATE, TRANSIENT, repeated, repeated_groups
+from cavity.estimators.reports import Reports
+from cavity.estimators.rows import Data, Totals
+from cavity.estimators.runs import Coding, InMemory, Prepared, Source, Summary, Task, is_source
+from cavity.factors import canonical
 from cavity.factors.arranged import Rows
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 
-FloatArray = NDArray[np.float64]
+# Types of the entries of X that are kept as they are.
+_KINDS = (np.float64, np.float32)
+
+
+class ReadsRows(Reports):
+    """Checks rows once, before anything is computed from them."""
+
+    # What a table's columns went through, in plain form; models fitted to arrays have none.
+    preprocessing_: Any
+
+    def _check_X(self, X: Any, **options: Any) -> Any:  # noqa: N802
+        if isinstance(X, EncodedRows):
+            y = options.get("y")
+            if y is None:
+                return X.matrix
+            return X.matrix, _check_y(y, y_numeric=options.get("y_numeric", False), estimator=self)
+        if "preprocessing_" in self.__dict__ and not options.get("reset", True):
+            done = Preprocessing.of(self.preprocessing_)
+            X = done.frame(X, list(self.__dict__.get("categories_", {})))
+        if options.get("reset", True):
+            levels = levels_of(X)
+            self.__dict__.pop("categories_", None)
+            self.__dict__.update({"categories_": levels} if levels else {})
+        checked = (self._encoded if "categories_" in self.__dict__ else self._validated)(X, **options)
+        rows, *y = checked if isinstance(checked, tuple) else (checked,)
+        entries = rows.data if sparse.issparse(rows) else rows
+        if entries.size and max(float(np.max(entries)), -float(np.min(entries))) > LARGEST_NUMBER:
+            raise ValueError(f"X must hold numbers of at most {LARGEST_NUMBER:g} in size; scale its columns")
+        rows = canonical(rows) if sparse.issparse(rows) else rows
+        return (rows, *y) if y else rows
+
+    def _validated(self, X: Any, **options: Any) -> Any:
+        """Check an array, a sparse matrix or a table of numbers."""
+        if sparse.issparse(X) and X.format == "csr":
+            X = canonical(X)  # before anything in compiled code walks along its indices
+        try:
+            with naming_columns(X):
+                return validate_data(self, X, accept_sparse="csr", dtype=_KINDS, order="C", **options)
+        except ValueError as error:
+            if "could not convert string to float" not in str(error):
+                raise
+            raise ValueError(
+                f"X holds strings ({error}): pass a DataFrame of pandas or polars, whose columns of strings are "
+                "categories, or encode them"
+            ) from error
+
+    def _encoded(self, X: Any, y: Any = None, y_numeric: bool = False, reset: bool = True) -> Any:
+        """Check a table with columns of categories, and give a matrix with one column per level."""
+        if not hasattr(X, "columns"):
+            names = list(vars(self).get("feature_names_in_", range(self.n_features_in_)))
+            raise ValueError(f"X must be a DataFrame with the columns {names}, as it was in fit")
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        rows = encode(X, self.categories_, unseen=y is None)
+        if y is None:
+            return rows
+        y = _check_y(y, multi_output=False, y_numeric=y_numeric, estimator=self)
+        check_consistent_length(rows, y)
+        return rows, y
+
+    def _checked_for_prediction(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return X if self._is_plain(X) else self._check_X(X, reset=False)
+
+    def _is_plain(self, X: Any) -> bool:
+        """Whether rows need no further look: finite, of the right kind, order and width, and without names."""
+        return (
+            type(X) is np.ndarray
+            and X.ndim == 2
+            and X.dtype in _KINDS
+            and X.flags.c_contiguous
+            and X.shape[0] > 0
+            and X.shape[1] == self.n_features_in_
+            and "feature_names_in_" not in self.__dict__
+            and "categories_" not in self.__dict__
+            and float(np.max(np.abs(X))) <= LARGEST_NUMBER
+        )
+
+
+def over_blocks(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a method that takes rows also take a table: it then gives an iterator over the table's blocks, in order."""
+
+    @wraps(method)
+    def predict(self: Any, X: Any, *args: Any, **options: Any) -> Any:
+        if not is_source(X):
+            return method(self, X, *args, **options)
+        if options.get("offset") is not None:
+            raise ValueError("a table names its offsets itself: pass the table alone")
+        blocks = blocks_of(self, X)
+        return (method(self, block.rows, *args, **{**options, "offset": block.offset}) for block in blocks)
+
+    return predict
+
+
+def blocks_of(model: Any, table: Any) -> Iterator[Any]:
+    """Blocks of a table, encoded for a model."""
+    check_is_fitted(model)
+    levels = vars(model).get("categories_", {})
+    if "preprocessing_" in vars(model):
+        done = Preprocessing.of(model.preprocessing_)
+    elif "feature_names_in_" in vars(model):  # fitted to a DataFrame, which has the same columns
+        numbers = tuple(name for name in model.feature_names_in_ if name not in levels)
+        done = Preprocessing(numbers, np.zeros(len(numbers)))
+    else:
+        raise ValueError(
+            "this model was fitted to arrays without names of columns: pass arrays to it, or fit a model to a table"
+        )
+    blocks: Iterator[Any] = table.cavity_blocks(done, levels, is_classifier(model))
+    return blocks
+
+
+def predicted_targets(model: Any, table: Any) -> tuple[Any, Any, Any]:
+    """Targets, predictions and weights of all rows of a table; weights are None where it has none."""
+    targets, predictions, weights = [], [], []
+    for block in blocks_of(model, table):
+        if block.target is None:
+            raise ValueError("a table needs a target to be scored: Table(..., target=...)")
+        targets.append(block.target)
+        predictions.append(model.predict(block.rows, offset=block.offset))
+        weights.append(block.weight)
+    joined = np.concatenate(targets), np.concatenate(predictions)
+    return *joined, None if weights[0] is None else np.concatenate(weights)
+
 
 # What to do with the parameters that estimators have; other endings speak for themselves.
 _NARROWER = "or narrow the prior by prior_variance and intercept_prior_variance"
@@ -107,11 +230,12 @@ class LinearEP(ReadsRows):
         """Smallest noise scale that is found."""
         return 0.0
 
-    def _measure(self, sums: Callable[[], ColumnSums]) -> None:
+    def _measure(self, sums: Callable[[], ColumnSums]) -> Parameters:
         """Set centres and units of the columns, by sums over the rows where a variance is to be found."""
         p = Parameters.of(self, self._width)
         self._sums = sums() if p.named.keys() - p.categories else None
         self._columns = p.columns(self._sums)
+        return p
 
     def _adopt_targets(self, summary: Summary) -> tuple[Coding, Totals]:
         """Take over classes, or set the unit of targets, from the summary of a source; say how targets are coded."""
@@ -170,31 +294,33 @@ class LinearEP(ReadsRows):
                 prepared[0].close()
         return self
 
-    def _prepare_arrays(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Prepared, Totals, Any]:
-        """Check arrays, and bring their rows to the order of visits; the last is a joint loss and its plan, or None."""
+    def _prepare_arrays(
+        self, X: Any, y: Any, sample_weight: Any, offset: Any
+    ) -> tuple[Prepared, Totals, Any, Parameters]:
+        """Check arrays, and order their rows for the visits; the third is a joint loss and its plan, or None."""
         self.__dict__.pop("preprocessing_", None)
         data, totals = self._read(X, y, sample_weight, offset)
         intercept = bool(self.fit_intercept)
-        self._measure(lambda: ColumnSums.of(data.X, data.weights))
+        p = self._measure(lambda: ColumnSums.of(data.X, data.weights))
         joint = self._joint(data.X.shape[0], data.X.shape[1] + int(intercept), self.covariance, stream=False)
         if joint is not None:
             data = data._replace(targets=self._joint_targets(data, first=True))
         columns = None if self._sums is None else self._columns
         rows = Rows.arrange(data.X, data.targets, data.weights, intercept, data.offset, columns)
-        return InMemory(data, rows), totals, joint
+        return InMemory(data, rows), totals, joint, p
 
-    def _prepare_source(self, source: Source) -> tuple[Prepared, Totals, Any]:
+    def _prepare_source(self, source: Source) -> tuple[Prepared, Totals, Any, Parameters]:
         """Prepare the rows of a table or a Dask collection, by their summary."""
         summary = source.cavity_summary("classes" if is_classifier(self) else "numbers")
         try:
-            coding, totals, joint = self._adopt(summary)
-            return source.cavity_prepare(coding, bool(self.fit_intercept), self._columns), totals, joint
+            coding, totals, joint, p = self._adopt(summary)
+            return source.cavity_prepare(coding, bool(self.fit_intercept), self._columns), totals, joint, p
         except BaseException:
             getattr(source, "cavity_discard", lambda: None)()
             raise
 
-    def _adopt(self, summary: Summary) -> tuple[Coding, Totals, Any]:
-        """Take over names, levels and targets of a source; the last is a joint loss and its plan, or None."""
+    def _adopt(self, summary: Summary) -> tuple[Coding, Totals, Any, Parameters]:
+        """Take over names, levels and targets of a source; the third is a joint loss and its plan, or None."""
         names = None if summary.names is None else np.asarray(summary.names, dtype=object)
         found = {
             "feature_names_in_": names,
@@ -208,30 +334,26 @@ class LinearEP(ReadsRows):
         self.n_features_in_ = summary.features
         coding, totals = self._adopt_targets(summary)
         levels = self._width - summary.sums.mean.size
-        self._measure(lambda: summary.sums.wider(levels))
+        p = self._measure(lambda: summary.sums.wider(levels))
         width = self._width + int(bool(self.fit_intercept))
         joint = self._joint(int(summary.weight), width, self.covariance, stream=False)
-        return (coding if joint is None else self._joint_coding(coding, summary)), totals, joint
+        return (coding if joint is None else self._joint_coding(coding, summary)), totals, joint, p
 
-    def _task(self, loss: Any, plan: Plan) -> Task:
-        """Describe the run."""
-        p = Parameters.of(self, self._width)
-        prior, groups = self._prior_and_groups(p, getattr(loss, "predictors", 1), self._fit_units())
-        free = Hyperparameters(groups, self._finds_scale, self._least_scale())
-        return Task(loss, prior, plan, p, free, self._columns, random_state=self.random_state)
-
-    def _learn(self, rows: Prepared, totals: Totals, joint: tuple[Any, Plan] | None, checkpoint: Any) -> None:
+    def _learn(
+        self, rows: Prepared, totals: Totals, joint: tuple[Any, Plan] | None, p: Parameters, checkpoint: Any
+    ) -> None:
         """Plan, run EP, and keep what it found."""
         if joint is None:
             loss, (plan, analysis) = self._make_loss(), plan_fit(rows, self.covariance)
         else:
             (loss, plan), analysis = joint, None
         self._totals = totals
-        task = self._task(loss, plan)._replace(analysis=analysis, checkpoint=checkpoint)
+        prior, groups = self._prior_and_groups(p, getattr(loss, "predictors", 1), self._fit_units())
+        free = Hyperparameters(groups, self._finds_scale, self._least_scale())
+        task = Task(loss, prior, plan, p, free, self._columns, analysis, self.random_state, checkpoint)
         outcomes = rows.run(task)
         with threads_for(rows.shape, analysis):
-            totals = totals.plus(self._constants(rows, outcomes[0].loss))
-            self._keep(plan, task.parameters.intercept, outcomes, totals)
+            self._keep(task, outcomes, totals.plus(self._constants(rows, outcomes[0].loss)))
 
     def _check_parameters(self) -> None:
         """Check all parameters before the data are looked at."""
@@ -242,21 +364,20 @@ class LinearEP(ReadsRows):
         """Give sums over rows that the evidence needs and that depend on the loss."""
         return Totals()
 
-    def _keep(self, plan: Plan, intercept: bool, outcomes: Sequence[Result], totals: Totals) -> None:
+    def _keep(self, task: Task, outcomes: Sequence[Result], totals: Totals) -> None:
         """Keep what a fit found in rows of which these are the sums."""
         for name in ("_rows_at_revision", "_kept", "_order", "_unsettled"):  # of a stream
             self.__dict__.pop(name, None)
         traces = tuple(o.trace for o in outcomes)
-        p = Parameters.of(self, self._width)
         self._revise(
-            _free=self._prior_and_groups(p, getattr(outcomes[0].loss, "predictors", 1), self._fit_units())[1],
+            _free=tuple(task.hyperparameters.groups),
             _knowledge=tuple(o.sites for o in outcomes),
             _priors=tuple(o.prior for o in outcomes),
             _posteriors=tuple(o.posterior for o in outcomes),
             _loss=outcomes[0].loss,
-            _intercept=intercept,
+            _intercept=task.parameters.intercept,
             _totals=totals,
-            plan_=of_each(plan, len(outcomes)),
+            plan_=of_each(task.plan, len(outcomes)),
             n_iter_=max(len(trace.changes) for trace in traces),
             trace_=traces[0] if len(traces) == 1 else traces,
             status_=next((o.status for o in outcomes if not o.status.is_success), outcomes[0].status),
