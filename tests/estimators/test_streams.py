@@ -207,7 +207,7 @@ def test_a_refused_second_call_does_not_undo_the_first(kind):
 
 def test_a_warning_that_is_made_an_error_leaves_the_model_as_it_was():
     X, y = two_classes()
-    model = EPClassifier(Broken()).partial_fit(X, y, classes=[0, 1])
+    model = EPClassifier(Broken(), prior_variance=1.0).partial_fit(X, y, classes=[0, 1])
     before = frozen(model)
     with pytest.raises(ConvergenceWarning):
         model.partial_fit(np.full((1, 4), 1e8), y[:1])

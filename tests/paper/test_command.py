@@ -93,7 +93,7 @@ def test_wrong_use_has_status_2(invoke, arguments):
 def test_damaged_data_file(tmp_path):
     source = tmp_path / "source"
     shutil.copytree(PACKAGE, source / "cavity", ignore=shutil.ignore_patterns("__pycache__"))
-    packed = source / "cavity" / "datasets" / "data" / "haberman.data.bz2"
+    packed = source / "cavity" / "data" / "haberman.data.bz2"
     packed.write_bytes(packed.read_bytes()[:-10])
     out = tmp_path / "out"
     arguments = ("--out", out, "--quick", "--data", "haberman", "--only", "fig2", "--jobs", 1)

@@ -328,14 +328,16 @@ class Hyperparameters:
         """Step to the maximum, by the secant along the last move; a tenth to ten times as long as without it.
 
         Where the maximum went away while the logarithms moved towards it, steps become twice as long as before. What
-        steps may become at most is halved whenever one ends farther from the maximum than it began: sites follow late.
+        steps may become at most is halved whenever one ends farther beyond the maximum than it began before it: sites
+        follow late.
         """
         along = curvature @ moved
         length = float(moved @ along)
         if not length > 1e-12:
             return apart
         share = float(along @ closer) / length
-        if float(apart @ curvature @ apart) > float((apart + closer) @ curvature @ (apart + closer)):
+        before = apart + closer
+        if -float(apart @ curvature @ before) > float(before @ curvature @ before):
             self._smallest = min(2.0 * self._smallest, 1.0)
         self._closer = min(max(share if share > 0.0 else 0.5 * min(self._closer, 1.0), self._smallest), 10.0)
         return apart + (1.0 / self._closer - 1.0) * float(along @ apart) / length * moved

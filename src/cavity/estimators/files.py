@@ -332,7 +332,9 @@ def check_state(model: Any) -> None:
         _check_sites(known, columns)
     _need(isinstance(model._totals, Totals) and _are_finite(*model._totals), "the totals are not finite")
     order = state.get("_order", Order())
-    _need(isinstance(order, Order) and not any(np.isnan(as_float(one)) for one in order), "its order is none")
+    _need(isinstance(order, Order) and isinstance(order.counts, tuple), "its order is none")
+    numbers = [*order._replace(counts=()), *order.counts]
+    _need(not any(np.isnan(as_float(one)) for one in numbers if one != ()), "its order holds no numbers")
     traces = model.trace_ if isinstance(model.trace_, list | tuple) else [model.trace_]
     _need(all(isinstance(trace, Trace) for trace in traces), "its traces are none")
     _check_columns(model._columns, width)

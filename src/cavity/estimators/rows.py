@@ -59,6 +59,8 @@ class KeptRows(NamedTuple):
         The rows, a part per call.
     fitted
         How many of them were last fitted together.
+    wait
+        After how many further rows they are fitted again when someone looks at the model.
     """
 
     known: tuple[Any, ...]
@@ -69,6 +71,7 @@ class KeptRows(NamedTuple):
     trace: Any
     parts: tuple[Data, ...] = ()
     fitted: int = 0
+    wait: int = 0
 
     @property
     def size(self) -> int:
@@ -123,7 +126,7 @@ class Order(NamedTuple):
     down: float = 0.0
     counts: tuple[int, ...] = ()
     changes: int = 0
-    last: float = math.nan
+    last: float = -math.inf
 
     @property
     def is_sorted(self) -> bool:

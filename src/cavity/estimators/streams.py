@@ -242,10 +242,6 @@ ROWS_PER_COEFFICIENT = 10
 # The first rows of a stream are kept as long as they hold at most so many numbers, two megabytes: until then the
 # posterior is that of a fit.
 KEPT_NUMBERS = 2**18
-# Growth of their number after which they are fitted again when someone looks at the model. A stream of single rows that
-# is looked at after each of them then spends about as long on fits as on rows, with 1.02 five times as long; rows added
-# since are in the posterior, and say a sixth of what is known.
-LOOKED_AT = 1.2
 # Parameters that may change between two calls: the others say what the posterior is one of.
 _MAY_CHANGE = ("verbose", "max_iter", "tol", "random_state", "class_weight", "covariance")
 
@@ -434,10 +430,17 @@ class StreamingEP(LinearEP):
         return min(self._most_kept, max(2 * kept.fitted, (GROWTH - 1.0) * kept.totals.rows))
 
     def _settle(self) -> None:
-        """Fit the rows that are kept once more if a share of them was only added since."""
+        """Fit the rows that are kept once more if some of them were only added since.
+
+        Who looks once has the posterior of a fit. For who looks after every row, fits become rare: until their number
+        has doubled and rows are fitted anyway, each time waits for twice as many new rows as the time before.
+        """
         kept: Any = self._kept
-        if kept.size >= max(LOOKED_AT * kept.fitted, (GROWTH - 1.0) * kept.totals.rows):
+        new = kept.size - kept.fitted
+        if new >= max(kept.wait, (GROWTH - 1.0) * max(kept.fitted, kept.totals.rows)):
             self._fit_kept(Parameters.of(self, self._width))
+            if self._kept.fitted:
+                self._kept = self._kept._replace(wait=2 * new)
 
     def _fit_kept(self, p: Parameters) -> None:
         """Fit all rows that are kept, with prior and noise, to what was known before them."""
@@ -473,7 +476,7 @@ class StreamingEP(LinearEP):
         self._follow_noise(kept, known, taken.noise)
         self._totals = self._totals.plus(self._constants(data, self._loss))
         is_full = size >= self._most_kept
-        self._kept = self._nothing_kept() if is_full else kept._replace(parts=(data,), fitted=size)
+        self._kept = self._nothing_kept() if is_full else kept._replace(parts=(data,), fitted=size, wait=0)
         self._unsettled = False
 
     def _normalised_again(self, data: Data) -> Data:

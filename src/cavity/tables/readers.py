@@ -86,6 +86,8 @@ class Reader:
     kinds
         Every column in the order of the file: ``"number"`` or ``"text"``; anything else is the name of a type that
         cannot be read, and `batches` raises for such a column.
+    _read
+        Function that reads columns of some kinds.
     """
 
     path: Path
