@@ -406,11 +406,17 @@ class StreamingEP(LinearEP):
                 x = dense_rows(X, p.intercept)[0]
                 parts: Any = zip(data.targets[:, 0], self._knowledge, self._present_posteriors(), strict=True)
                 known, posteriors, refusals = zip(*(take_into(self._loss, x, *part) for part in parts), strict=True)
-                if any(why is not None for why in refusals):  # under hyperparameters of too few rows, say
-                    self._kept = kept
-                    self._fit_kept(p)
-                    return
-                taken = Taken(known, self._priors, self._loss, Counter(), len(known), posteriors)
+                refused = Counter(why for why in refusals if why is not None)
+                if refused:  # under hyperparameters of too few rows, or whatever these are
+                    other = object.__new__(type(self))
+                    other.__dict__.update(self.__dict__, _kept=kept)
+                    other._fit_kept(p)
+                    if other.status_.is_success:
+                        self.__dict__ = other.__dict__
+                        return
+                    kept = self._kept
+                    kept = kept._replace(trace=_longer(kept.trace, refused, len(known)))
+                taken = Taken(known, self._priors, self._loss, refused, len(known), posteriors)
             else:
                 rows = Rows.arrange(X, data.targets, data.weights, p.intercept, data.offset)
                 taken = take_rows(self._loss, rows, self._knowledge, self._priors, Hyperparameters())
