@@ -30,7 +30,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.bars import markdown
 from cavity import EPClassifier, EPRegressor
-from cavity.estimators import streams as _streaming
+from cavity.estimators import streams
 from reference.problems import FloatArray
 
 # What may lie between a stream and a fit: means in standard deviations of the fit, the ratio of standard deviations,
@@ -495,7 +495,7 @@ def report(verdicts: list[Verdict]) -> str:
 def run(seed: int, kept: int | None = None, show: bool = False) -> Verdict:
     """Make and judge the case of a seed, with at most ``kept`` numbers in the first rows of a stream."""
     if kept is not None:
-        _streaming.KEPT_NUMBERS = kept
+        streams.KEPT_NUMBERS = kept
     return judged(draw(seed), show)
 
 

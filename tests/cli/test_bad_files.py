@@ -8,7 +8,7 @@ import pytest
 from cli_cases import people, refused, run
 
 import cavity
-from cavity.estimators import parameters as _plan
+from cavity.estimators import parameters
 
 GOOD = "age,town,income\n30,Ulm,low\n50,Bonn,high\n41,Ulm,high\n33,Bonn,low\n"
 
@@ -229,7 +229,7 @@ def test_a_file_that_is_no_checkpoint_is_not_removed(folder):
     arguments = ("--target", "income", "--model", folder / "m", "--checkpoint", path)
     refused("fit", folder / "good.csv", *arguments, "--covariance", "diagonal")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_plan, "_BEARABLE", 1.0)  # columns are too many for anything else
+        patch.setattr(parameters, "_BEARABLE", 1.0)  # columns are too many for anything else
         told = run("fit", folder / "good.csv", *arguments).stderr
     assert "warning: --checkpoint had no effect" in told
     assert path.read_text() == "mine"

@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss
 from sklearn.preprocessing import scale
 
 from cavity import EPClassifier, EPRegressor
-from cavity.estimators import streams as _streaming
+from cavity.estimators import streams
 from cavity.estimators.files import check_state
 from cavity.estimators.streams import ROWS_PER_COEFFICIENT
 from estimators.estimator_cases import assert_same_model
@@ -101,7 +101,7 @@ def test_rows_that_are_all_but_forgotten_keep_a_weight():
 
 @pytest.mark.parametrize("chunk", [1, 7, 100])
 def test_rows_are_dropped_when_there_are_enough(chunk, monkeypatch):
-    monkeypatch.setattr(_streaming, "KEPT_NUMBERS", 100 * (COLUMNS + 1))
+    monkeypatch.setattr(streams, "KEPT_NUMBERS", 100 * (COLUMNS + 1))
     X, y = labelled(300)
     model, size, most = EPClassifier(), 0, 100
     for start in range(0, len(y), chunk):
@@ -120,7 +120,7 @@ def test_rows_are_dropped_when_there_are_enough(chunk, monkeypatch):
 @pytest.mark.parametrize("loss", ["absolute", "quantile", "huber", "negative_binomial", "gamma"])
 def test_a_stream_whose_rows_are_gone_has_the_evidence_of_a_fit(loss, monkeypatch):
     """The noise scale is found anew with every block, and what rows said before follows it."""
-    monkeypatch.setattr(_streaming, "KEPT_NUMBERS", 60 * (COLUMNS + 1))
+    monkeypatch.setattr(streams, "KEPT_NUMBERS", 60 * (COLUMNS + 1))
     rng = np.random.default_rng(5)
     X = rng.normal(size=(900, COLUMNS))
     z = 0.5 * X[:, 0] - 0.3 * X[:, 1]

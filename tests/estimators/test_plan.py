@@ -10,8 +10,7 @@ from estimator_cases import STORAGES, two_classes
 from scipy import sparse
 
 from cavity import EPClassifier, EPRegressor
-from cavity.estimators import parameters as _plan
-from cavity.estimators import runs as _sources
+from cavity.estimators import parameters, runs
 from cavity.estimators.base import ConditionalDeviationsWarning
 from cavity.estimators.parameters import WIDEST_STREAM, Plan, full_work, plan_stream
 from cavity.gaussians import Analysis
@@ -56,7 +55,7 @@ def test_what_is_asked_for_is_given_and_said():
 
 def test_a_sparse_precision_is_taken_where_a_full_one_is_not_bearable(monkeypatch):
     X, y = one_hot()
-    monkeypatch.setattr(_plan, "WIDEST_COVARIANCE", 100)
+    monkeypatch.setattr(parameters, "WIDEST_COVARIANCE", 100)
     model = EPClassifier(prior_variance=1.0).fit(X, y)
     assert model.plan_.covariance == "sparse"
     assert "numbers in the factor" in str(model.plan_)
@@ -65,7 +64,7 @@ def test_a_sparse_precision_is_taken_where_a_full_one_is_not_bearable(monkeypatc
 @pytest.mark.parametrize("make", [EPClassifier, EPRegressor])
 def test_a_product_that_was_not_asked_for_warns_once_and_says_what_to_do(make, monkeypatch):
     X, y = two_classes()
-    monkeypatch.setattr(_plan, "_BEARABLE", 1.0)
+    monkeypatch.setattr(parameters, "_BEARABLE", 1.0)
     with pytest.warns(ConditionalDeviationsWarning, match="deviations are conditional") as record:
         model = make(**OPTIONS).fit(X, y)
     (warning,) = [w for w in record if w.category is ConditionalDeviationsWarning]
@@ -80,7 +79,7 @@ def test_a_product_that_was_not_asked_for_warns_once_and_says_what_to_do(make, m
 
 def test_a_wide_stream_is_a_product_and_warns_at_its_first_call(monkeypatch):
     X, y = two_classes()
-    monkeypatch.setattr(_plan, "WIDEST_STREAM", 3)
+    monkeypatch.setattr(parameters, "WIDEST_STREAM", 3)
     with pytest.warns(ConditionalDeviationsWarning) as record:
         model = EPClassifier(**OPTIONS).partial_fit(X, y, classes=[0, 1])
     assert record[0].filename == __file__
@@ -96,7 +95,7 @@ def test_a_stream_leaves_a_sparse_fit_for_a_full_covariance_or_a_product(monkeyp
     fitted = [EPClassifier(covariance="sparse", **OPTIONS).fit(X, y) for _ in range(2)]
     mean, std = fitted[0].coef_, fitted[0].coef_std_
     for model, widest in zip(fitted, (500, 3), strict=True):
-        monkeypatch.setattr(_plan, "WIDEST_STREAM", widest)
+        monkeypatch.setattr(parameters, "WIDEST_STREAM", widest)
         model.set_params(covariance="auto")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConditionalDeviationsWarning)
@@ -120,14 +119,14 @@ def test_widths_have_limits():
 
 def test_a_sparse_precision_that_fills_in_is_refused(monkeypatch):
     X, y = one_hot()
-    monkeypatch.setattr(_sources, "analyse", lambda matrix: Analysis(0, np.inf, np.inf))
+    monkeypatch.setattr(runs, "analyse", lambda matrix: Analysis(0, np.inf, np.inf))
     with pytest.raises(ValueError, match="would fill in"):
         EPClassifier(covariance="sparse").fit(X, y)
 
 
 def test_work_grows_with_rows_and_columns():
     assert full_work(1000, 10) < full_work(2000, 10) < full_work(2000, 20)
-    bound = _plan._BEARABLE
+    bound = parameters._BEARABLE
     assert full_work(100_000, 1000) <= bound < full_work(1_000_000, 1000)
 
 

@@ -15,8 +15,7 @@ from cavity import EPClassifier, EPRegressor, Status
 from cavity.ep import blocks, hyperparameters
 from cavity.ep.online import Stream
 from cavity.ep.posteriors import DensePosterior, JointPosterior
-from cavity.estimators import streams as _streaming
-from cavity.estimators import streams as _streams
+from cavity.estimators import streams
 from cavity.losses import Logistic
 
 CLASSES = np.arange(6)
@@ -53,9 +52,9 @@ POINTS = {
         (DensePosterior, "natural", 6),
         (hyperparameters, "evidence", 1),
         (hyperparameters, "evidence", 9),
-        (_streaming.StreamingEP, "_keep_taken", 1),
-        (_streaming.StreamingEP, "_forget", 1),
-        (_streaming.StreamingEP, "_note_refusals", 1),
+        (streams.StreamingEP, "_keep_taken", 1),
+        (streams.StreamingEP, "_forget", 1),
+        (streams.StreamingEP, "_note_refusals", 1),
     ],
     "joint": [
         (blocks, "propose", 1),
@@ -63,19 +62,19 @@ POINTS = {
         (JointPosterior, "add", 2),
         (JointPosterior, "natural", 1),
         (hyperparameters, "evidence", 1),
-        (_streaming.StreamingEP, "_keep_taken", 1),
-        (_streaming.StreamingEP, "_forget", 1),
-        (_streaming.StreamingEP, "_note_refusals", 1),
+        (streams.StreamingEP, "_keep_taken", 1),
+        (streams.StreamingEP, "_forget", 1),
+        (streams.StreamingEP, "_note_refusals", 1),
     ],
     "product": [
         (Stream, "take", 1),
         (Stream, "take", 4),
         (Stream, "take", 6),
-        (_streaming, "maximise_evidence", 1),
-        (_streaming, "maximise_evidence", 6),
-        (_streaming.StreamingEP, "_revise", 1),
-        (_streaming.StreamingEP, "_note_refusals", 1),
-        (_streams.ProductStreams, "__init__", 1),
+        (streams, "maximise_evidence", 1),
+        (streams, "maximise_evidence", 6),
+        (streams.StreamingEP, "_revise", 1),
+        (streams.StreamingEP, "_note_refusals", 1),
+        (streams.ProductStreams, "__init__", 1),
     ],
 }
 
@@ -137,7 +136,7 @@ def test_an_interrupted_row_of_a_stream_leaves_it_as_it_was(monkeypatch):
     model = EPClassifier(loss="hinge").partial_fit(X[:60], y[:60], classes=CLASSES)
     untouched, before = copy.deepcopy(model), frozen(model)
     with monkeypatch.context() as patch:
-        patch.setattr(_streams, "tilts", raising_at(_streams.tilts, 4, KeyboardInterrupt))
+        patch.setattr(streams, "tilts", raising_at(streams.tilts, 4, KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             model.partial_fit(X[60:61], y[60:61], forget=0.3)
     assert frozen(model) == before
@@ -147,7 +146,7 @@ def test_an_interrupted_row_of_a_stream_leaves_it_as_it_was(monkeypatch):
 @pytest.mark.parametrize("error", ERRORS)
 def test_an_interrupted_regression_is_what_it_was(error, monkeypatch):
     X, y = line(n=200)
-    monkeypatch.setattr(_streaming, "KEPT_NUMBERS", 0)  # the rows of the first call are gone
+    monkeypatch.setattr(streams, "KEPT_NUMBERS", 0)  # the rows of the first call are gone
     places = (
         (DensePosterior, "add"),
         (hyperparameters, "evidence"),
