@@ -147,15 +147,3 @@ def test_keys_differ_with_targets_offsets_and_places_of_columns():
     assert len({tuple(key) for some in keys for key in some.tolist()}) == 8
     for column in (0, 1):  # both halves tell them apart
         assert len({int(key[column]) for some in keys for key in some}) == 8
-
-
-def test_rows_get_other_weights_and_those_of_weight_zero_leave():
-    X, y = np.arange(8.0).reshape(4, 2), np.arange(4.0)[None]
-    rows = Rows.arrange(X, y, None, True, np.arange(4.0) / 10.0)
-    new = rows.weighted(np.array([0, 2]), np.array([3.0, 0.0]))
-    kept = [0, 1, 3]
-    assert np.array_equal(new.order, rows.order[kept])
-    assert np.array_equal(new.weights, [3.0, 1.0, 1.0])
-    assert np.array_equal(new.targets, rows.targets[:, kept])
-    assert np.array_equal(new.offset, rows.offset[kept])
-    assert np.array_equal(rows.weights, np.ones(4))

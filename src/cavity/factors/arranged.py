@@ -112,29 +112,20 @@ class Rows:
                 digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
         return digest.hexdigest()
 
-    def keys(self, words: int = 2) -> _Keys:
-        """Hash every row with its targets and its offset to so many words of 64 bits, ``(rows, words)``, by content.
+    def keys(self) -> _Keys:
+        """Hash every row with its targets and its offset to two words of 64 bits, ``(rows, 2)``, by content.
 
-        Equal rows have equal keys, wherever they are and however they are stored; others do not, but with two words for
-        a chance below n² / 2^129.
+        Equal rows have equal keys, wherever they are and however they are stored; others do not, but for a chance below
+        n² / 2^129.
         """
         known = self.targets if self.offset is None else np.concatenate([self.targets, self.offset[None]])
-        keys = np.empty((self.order.size, words), dtype=np.uint64)
-        for k, salt in enumerate((0, 1 << 40)[:words]):
+        keys = np.empty((self.order.size, 2), dtype=np.uint64)
+        for k, salt in enumerate((0, 1 << 40)):
             rows = _keys_of(self.X, _bits, salt)[self.order]
             places = _mixed(np.arange(1, len(known) + 1, dtype=np.uint64) + np.uint64(salt + (1 << 20)))
             rows += np.sum(_mixed(_bits(known, 1.0) + places[:, None]), axis=0, dtype=np.uint64)
             keys[:, k] = _mixed(rows)
         return keys
-
-    def weighted(self, places: IndexArray, weights: FloatArray) -> Rows:
-        """Give the rows in these places other weights, and leave out those of weight zero."""
-        new = self.weights.copy()
-        new[places] = weights
-        kept = new > 0.0
-        offset = None if self.offset is None else self.offset[kept]
-        targets = np.ascontiguousarray(self.targets[:, kept])
-        return replace(self, order=self.order[kept], targets=targets, weights=new[kept], offset=offset)
 
     def block(self, part: slice) -> FloatArray:
         """Rows of a part as a C-ordered array of double precision."""
