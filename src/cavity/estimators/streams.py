@@ -445,8 +445,9 @@ class StreamingEP(LinearEP):
         new = kept.size - kept.fitted
         if new >= max(kept.wait, (GROWTH - 1.0) * max(kept.fitted, kept.totals.rows)):
             self._fit_kept(Parameters.of(self, self._width))
-            if self._kept.fitted:
-                self._kept = self._kept._replace(wait=2 * new)
+            now: Any = self._kept
+            if now.fitted:
+                self._kept = now._replace(wait=2 * new)
 
     def _fit_kept(self, p: Parameters) -> None:
         """Fit all rows that are kept, with prior and noise, to what was known before them."""
