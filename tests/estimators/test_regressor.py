@@ -449,6 +449,17 @@ class LogCosh:
         return self.value(y, z), slope, 1.0 - slope**2
 
 
+@pytest.mark.parametrize("name", ["absolute", "huber"])
+def test_a_loss_of_ones_own_is_in_units_of_the_targets(name):
+    X, y = line(n=300)
+    y = 40.0 + 10.0 * y
+    own = Absolute(7.0) if name == "absolute" else Huber(1.35, 7.0)
+    found, named = EPRegressor(own).fit(X, y), EPRegressor(name, scale=7.0).fit(X, y)
+    assert found.scale_ == pytest.approx(7.0)
+    assert np.all(np.abs(found.coef_ - named.coef_) < 0.02 * named.coef_std_)
+    np.testing.assert_allclose(found.coef_std_, named.coef_std_, rtol=0.01)
+
+
 def test_a_loss_of_ones_own_predicts_means_only():
     X, y = line(n=60)
     model = regressor(loss=LogCosh(), normalize_y=False).fit(X, y)
