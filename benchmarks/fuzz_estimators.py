@@ -25,6 +25,7 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from cavity import EPClassifier, EPRegressor, FactorError
+from cavity.estimators.files import check_state
 from cavity.gaussians.factorial import ImproperError
 
 CHUNK, SECONDS = 200, 20
@@ -263,7 +264,7 @@ def check(model: Any, X: Any) -> None:
             # A spread that is linear in the features may be too large for numbers, and is infinite then.
             if np.any(np.isnan(value)) if model.scale == "linear" else not np.all(np.isfinite(value)):
                 raise AssertionError(f"a prediction is not finite, status {model.status_.name}")
-    model._check_state()
+    check_state(model)
     model.sample_coef(2, random_state=0)
 
 
