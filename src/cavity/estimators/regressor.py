@@ -681,10 +681,10 @@ class EPRegressor(RegressorMixin, LinearSpread):  # type: ignore[misc]
         offset: ArrayLike | None = None,
         halflife: float | None = None,
     ) -> Self:
-        """Update the posterior with new rows; the rows are not stored.
+        """Update the posterior with new rows, of which some are kept for a while.
 
-        See `EPClassifier.partial_fit`. The update is exact for the squared loss. The prior, the normalisation of y and
-        the noise scale, unless given, are updated with every call.
+        See `EPClassifier.partial_fit`. With the squared loss sums are kept instead, and the result is that of `fit`.
+        The prior, the normalisation of y and the noise scale, unless given, follow the rows.
 
         Parameters
         ----------
