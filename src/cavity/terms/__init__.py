@@ -1,0 +1,1 @@
+"""Terms of a model: columns of its design and the prior of their coefficients."""

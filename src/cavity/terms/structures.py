@@ -1,0 +1,376 @@
+r"""Precision matrices of coefficients as functions of hyperparameters.
+
+A structure says which entries of the precision matrix P(ψ) of some coefficients may differ from zero, and what they are
+at hyperparameters ψ: real numbers such as the logarithm of a variance or the inverse hyperbolic tangent of a
+correlation. EP's evidence needs P, its derivatives, the logarithm of its determinant, and
+:math:`P^{-1} (\partial P / \partial \psi_k)\, x`. Independent coefficients with one variance need no structure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import solveh_banded
+
+from cavity._types import FloatArray, IndexArray
+
+# Smallest variance that a structure may give to the linear predictor, and the inverse of the largest one: standard
+# deviations of 1e-5 and 1e5 in log odds, or in units of the targets' spread.
+LEAST = 1e-10
+# Precision that keeps intrinsic structures proper: in directions without a penalty a standard deviation of 1000.
+RIDGE = 1e-6
+# Largest inverse hyperbolic tangent of a correlation: within 2e-6 of one.
+_FARTHEST = 7.0
+# Imaginary step by which analytic functions are differentiated, exactly to rounding.
+_IMAGINARY = 1e-100
+
+
+class Structure(Protocol):
+    """Precision matrix of some coefficients as a function of hyperparameters ψ.
+
+    ``left`` and ``right`` are the places of its entries, each pair once, with ``left <= right`` and all of the
+    diagonal; ``lower`` and ``upper`` the bounds of ψ.
+    """
+
+    @property
+    def width(self) -> int:
+        """Number of coefficients."""
+
+    @property
+    def left(self) -> IndexArray:
+        """Rows of the entries in the upper triangle."""
+
+    @property
+    def right(self) -> IndexArray:
+        """Columns of the entries in the upper triangle."""
+
+    @property
+    def lower(self) -> FloatArray:
+        """Smallest hyperparameters."""
+
+    @property
+    def upper(self) -> FloatArray:
+        """Largest hyperparameters."""
+
+    def start(self, spread: float) -> FloatArray:
+        """Hyperparameters that give the linear predictor this variance on average over the rows."""
+
+    def entries(self, psi: FloatArray) -> FloatArray:
+        """Entries of the precision matrix."""
+
+    def derivatives(self, psi: FloatArray) -> FloatArray:
+        """Their derivatives, ``(hyperparameters, entries)``."""
+
+    def log_det(self, psi: FloatArray) -> tuple[float, FloatArray]:
+        """Logarithm of the determinant of the precision matrix, up to a constant, and its gradient."""
+
+    def follow(self, psi: FloatArray, x: FloatArray) -> FloatArray:
+        r"""Return :math:`P^{-1} (\partial P / \partial \psi_k)\, x`, ``(hyperparameters, width)``."""
+
+    def spread(self, psi: FloatArray) -> tuple[float, FloatArray]:
+        """Variance of the linear predictor on average over the rows, and the gradient of its logarithm."""
+
+    def log_density(self, psi: FloatArray) -> float:
+        """Log density, up to a constant, of priors flat in standard deviations and correlations."""
+
+    def quantities(self, psi: FloatArray) -> dict[str, float]:
+        """Return what users see, by name: ``"sd"`` and correlations, in units of the linear predictor."""
+
+
+def _slopes(function: Callable[[Any], Any], psi: FloatArray) -> FloatArray:
+    """Differentiate an analytic function in every hyperparameter, by imaginary steps."""
+    steps = 1j * _IMAGINARY * np.eye(psi.size)
+    return np.array([np.imag(function(psi + step)) / _IMAGINARY for step in steps])
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    r"""One variance times a known structure: :math:`P = Q / v + \epsilon I`, ψ = (log v).
+
+    Random walks, splines, neighbourhoods (Q of incomplete rank, where the ridge ε keeps P proper) and known
+    covariances.
+
+    Parameters
+    ----------
+    matrix
+        Symmetric positive semi-definite Q, sparse.
+    rank
+        Its rank.
+    size
+        Variance of the linear predictor on average over the rows where v = 1.
+    """
+
+    matrix: Any
+    rank: int
+    size: float = 1.0
+    width: int = field(init=False)
+    left: IndexArray = field(init=False)
+    right: IndexArray = field(init=False)
+    lower: FloatArray = field(init=False)
+    upper: FloatArray = field(init=False)
+    _values: FloatArray = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        width = int(self.matrix.shape[0])
+        upper = sparse.coo_array(sparse.triu(self.matrix, 1))
+        everywhere = np.arange(width)
+        diagonal = np.asarray(self.matrix.diagonal(), dtype=np.float64)
+        bounds = np.log([LEAST / self.size, 1.0 / (LEAST * self.size)])
+        found = {
+            "width": width,
+            "left": np.concatenate([everywhere, upper.coords[0]]),
+            "right": np.concatenate([everywhere, upper.coords[1]]),
+            "lower": bounds[:1],
+            "upper": bounds[1:],
+            "_values": np.concatenate([diagonal, upper.data]),
+        }
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
+
+    def start(self, spread: float) -> FloatArray:
+        """Hyperparameters that give the linear predictor this variance."""
+        return np.log([spread / self.size])
+
+    def entries(self, psi: FloatArray) -> FloatArray:
+        """Entries of the precision matrix."""
+        found = np.exp(-psi[0]) * self._values
+        if self.rank < self.width:
+            found[: self.width] += RIDGE
+        return np.asarray(found)
+
+    def derivatives(self, psi: FloatArray) -> FloatArray:
+        """Their derivatives."""
+        return np.asarray(-np.exp(-psi[0]) * self._values[None])
+
+    def log_det(self, psi: FloatArray) -> tuple[float, FloatArray]:
+        """Logarithm of the determinant: the ridge changes that of the other directions by next to nothing."""
+        return -self.rank * float(psi[0]), np.array([-float(self.rank)])
+
+    def follow(self, psi: FloatArray, x: FloatArray) -> FloatArray:
+        """Minus the coefficients: directions without a penalty, where this is not so, have derivatives of zero."""
+        return -x[None]
+
+    def spread(self, psi: FloatArray) -> tuple[float, FloatArray]:
+        """Variance of the linear predictor, and the gradient of its logarithm."""
+        return self.size * float(np.exp(psi[0])), np.ones(1)
+
+    def log_density(self, psi: FloatArray) -> float:
+        """Flat in the standard deviation."""
+        return 0.5 * float(psi[0])
+
+    def quantities(self, psi: FloatArray) -> dict[str, float]:
+        """Return the standard deviation."""
+        return {"sd": float(np.exp(0.5 * psi[0]))}
+
+
+@dataclass(frozen=True, eq=False)
+class Correlated:
+    r"""Several effects per level that may be correlated: :math:`P = I \otimes \Sigma(\psi)^{-1}`.
+
+    Coefficients are ordered by levels, then effects. With the mean :math:`M = C C^\top` of :math:`z z^\top` over the
+    rows, z the values that the effects of a level are multiplied by, :math:`\Sigma = C^{-\top} S\, C^{-1}`, where S has
+    log variances and, as inverse hyperbolic tangents, partial correlations ψ: no unit or origin of z matters.
+
+    Parameters
+    ----------
+    names
+        Of the effects, such as ``("Intercept", "days")``.
+    levels
+        Number of levels.
+    moments
+        The matrix M.
+    """
+
+    names: tuple[str, ...]
+    levels: int
+    moments: FloatArray
+    lower: FloatArray = field(init=False)
+    upper: FloatArray = field(init=False)
+    left: IndexArray = field(init=False)
+    right: IndexArray = field(init=False)
+    _root: FloatArray = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        k = len(self.names)
+        pairs = k * (k - 1) // 2
+        bound = np.append(np.full(k, -np.log(LEAST)), np.full(pairs, _FARTHEST))
+        a, b = np.triu_indices(k)
+        starts = k * np.arange(self.levels)[:, None]
+        found = {
+            "upper": bound,
+            "lower": -bound,
+            "left": (starts + a).ravel(),
+            "right": (starts + b).ravel(),
+            "_root": np.linalg.inv(np.linalg.cholesky(self.moments)).T,
+        }
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def width(self) -> int:
+        """Number of coefficients."""
+        return len(self.names) * self.levels
+
+    def start(self, spread: float) -> FloatArray:
+        """Hyperparameters that give the linear predictor this variance, without correlations."""
+        k = len(self.names)
+        return np.append(np.full(k, np.log(spread / k)), np.zeros(self.lower.size - k))
+
+    def covariance(self, psi: Any) -> Any:
+        """Covariance of the effects of one level."""
+        k = len(self.names)
+        partial = np.tanh(psi[k:])
+        root = np.zeros((k, k), dtype=psi.dtype)
+        place = 0
+        for i in range(k):
+            left = 1.0
+            for j in range(i):
+                root[i, j] = partial[place] * np.sqrt(left)
+                left, place = left - root[i, j] ** 2, place + 1
+            root[i, i] = np.sqrt(left)
+        half = self._root @ (np.exp(0.5 * psi[:k])[:, None] * root)
+        return half @ half.T
+
+    def entries(self, psi: Any) -> Any:
+        """Entries of the precision matrix."""
+        k = len(self.names)
+        return np.tile(np.linalg.inv(self.covariance(psi))[np.triu_indices(k)], self.levels)
+
+    def derivatives(self, psi: FloatArray) -> FloatArray:
+        """Their derivatives."""
+        return _slopes(self.entries, psi)
+
+    def log_det(self, psi: FloatArray) -> tuple[float, FloatArray]:
+        """Logarithm of the determinant, and its gradient."""
+        k = len(self.names)
+        # Partial correlations beside the diagonal of the root: 1 - tanh(x)^2 once for each of them in the square.
+        correlations = psi[k:]
+        value = float(np.sum(psi[:k]) - 2.0 * np.sum(np.log(np.cosh(correlations))))
+        return -self.levels * value, -self.levels * np.append(np.ones(k), -2.0 * np.tanh(correlations))
+
+    def follow(self, psi: FloatArray, x: FloatArray) -> FloatArray:
+        """Minus the derivatives of the covariance, times the precision, times ``x``."""
+        k = len(self.names)
+        pulls = np.linalg.solve(self.covariance(psi), x.reshape(-1, k).T)
+        return np.array([-(slope @ pulls).T.ravel() for slope in _slopes(self.covariance, psi)])
+
+    def spread(self, psi: FloatArray) -> tuple[float, FloatArray]:
+        """Variance of the linear predictor, and the gradient of its logarithm."""
+        k = len(self.names)
+        variances = np.exp(psi[:k])
+        total = float(np.sum(variances))
+        return total, np.append(variances / total, np.zeros(psi.size - k))
+
+    def log_density(self, psi: FloatArray) -> float:
+        """Flat in standard deviations and partial correlations."""
+        k = len(self.names)
+        return float(0.5 * np.sum(psi[:k]) - 2.0 * np.sum(np.log(np.cosh(psi[k:]))))
+
+    def quantities(self, psi: FloatArray) -> dict[str, float]:
+        """Return standard deviations and correlations of the effects as they are named."""
+        covariance = self.covariance(psi)
+        sd = np.sqrt(np.diagonal(covariance))
+        found = {f"sd({name})": float(one) for name, one in zip(self.names, sd, strict=True)}
+        for i, first in enumerate(self.names):
+            for j in range(i + 1, len(self.names)):
+                found[f"correlation({first}, {self.names[j]})"] = float(covariance[i, j] / (sd[i] * sd[j]))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Exponential:
+    r"""Correlations that fall exponentially with the time between two coefficients: AR(1) for equal steps.
+
+    ψ has the logarithm of the variance and the logit of the correlation ρ at distance one: the correlation over a gap
+    g is :math:`\rho^g`, and P has three diagonals.
+
+    Parameters
+    ----------
+    gaps
+        Distances between coefficients that follow each other, all positive, in units of the shortest or the median.
+    size
+        Mean square of the entries that the coefficients are multiplied by.
+    """
+
+    gaps: FloatArray
+    size: float = 1.0
+
+    @property
+    def width(self) -> int:
+        """Number of coefficients."""
+        return int(self.gaps.size) + 1
+
+    @property
+    def left(self) -> IndexArray:
+        """Rows of the entries."""
+        return np.concatenate([np.arange(self.width), np.arange(self.width - 1)])
+
+    @property
+    def right(self) -> IndexArray:
+        """Columns of the entries."""
+        return np.concatenate([np.arange(self.width), np.arange(1, self.width)])
+
+    @property
+    def lower(self) -> FloatArray:
+        """Smallest hyperparameters."""
+        return np.array([np.log(LEAST / self.size), -_FARTHEST])
+
+    @property
+    def upper(self) -> FloatArray:
+        """Largest hyperparameters."""
+        return np.array([-np.log(LEAST * self.size), 2.0 * _FARTHEST])
+
+    def start(self, spread: float) -> FloatArray:
+        """Hyperparameters that give the linear predictor this variance, with a correlation of a half."""
+        return np.array([np.log(spread / self.size), 0.0])
+
+    def _correlations(self, psi: Any) -> Any:
+        return np.exp(-self.gaps * np.log1p(np.exp(-psi[1])))
+
+    def entries(self, psi: Any) -> Any:
+        """Entries of the precision matrix."""
+        rho = self._correlations(psi)
+        free = 1.0 / (1.0 - rho * rho)
+        diagonal = np.ones(self.width, dtype=psi.dtype)
+        diagonal[1:] += rho * rho * free
+        diagonal[:-1] += rho * rho * free
+        return np.exp(-psi[0]) * np.concatenate([diagonal, -rho * free])
+
+    def derivatives(self, psi: FloatArray) -> FloatArray:
+        """Their derivatives."""
+        return _slopes(self.entries, psi)
+
+    def log_det(self, psi: FloatArray) -> tuple[float, FloatArray]:
+        """Logarithm of the determinant, and its gradient."""
+
+        def value(at: Any) -> Any:
+            return -self.width * at[0] - np.sum(np.log(1.0 - self._correlations(at) ** 2))
+
+        return float(value(psi)), _slopes(value, psi)
+
+    def follow(self, psi: FloatArray, x: FloatArray) -> FloatArray:
+        """Solve for every derivative times ``x``."""
+        n = self.width
+        values, slopes = self.entries(psi), self.derivatives(psi)
+        right = slopes[:, :n] * x
+        right[:, :-1] += slopes[:, n:] * x[1:]
+        right[:, 1:] += slopes[:, n:] * x[:-1]
+        banded = np.zeros((2, n))
+        banded[1], banded[0, 1:] = values[:n], values[n:]
+        return np.asarray(solveh_banded(banded, right.T).T)
+
+    def spread(self, psi: FloatArray) -> tuple[float, FloatArray]:
+        """Variance of the linear predictor, and the gradient of its logarithm."""
+        return self.size * float(np.exp(psi[0])), np.array([1.0, 0.0])
+
+    def log_density(self, psi: FloatArray) -> float:
+        """Flat in the standard deviation and the correlation."""
+        return float(0.5 * psi[0] - psi[1] - 2.0 * np.log1p(np.exp(-psi[1])))
+
+    def quantities(self, psi: FloatArray) -> dict[str, float]:
+        """Return the standard deviation, and the correlation at distance one."""
+        return {"sd": float(np.exp(0.5 * psi[0])), "correlation": float(1.0 / (1.0 + np.exp(-psi[1])))}

@@ -1,0 +1,114 @@
+"""Structures: their derivatives match differences, and what they solve is what a dense matrix gives."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from cavity.terms.structures import RIDGE, Correlated, Exponential, Scaled
+
+
+def rows(columns):
+    rng = np.random.default_rng(0)
+    return np.column_stack([np.ones(50), rng.normal(5.0, 2.0, 50), rng.normal(-3.0, 1.0, 50)])[:, :columns]
+
+
+def moments(columns):
+    return rows(columns).T @ rows(columns) / 50.0
+
+
+def walk(n):
+    steps = np.diff(np.eye(n), 2, axis=0)
+    return sparse.csr_array(steps.T @ steps)
+
+
+CASES = [
+    Correlated(("one", "two", "three"), 4, moments(3)),
+    Correlated(("one", "two"), 4, moments(2)),
+    Correlated(("one",), 5, moments(1)),
+    Exponential(np.array([0.5, 2.0, 1.0, 0.25, 1.0])),
+    Scaled(walk(6), 4),
+    Scaled(sparse.csr_array(np.eye(3) + 0.2), 3, 2.0),
+]
+
+
+def dense(structure, values):
+    found = np.zeros((structure.width, structure.width))
+    found[structure.left, structure.right] = values
+    return found + np.triu(found, 1).T
+
+
+def differences(function, psi, step=1e-6):
+    ends = [(function(psi + step * e), function(psi - step * e)) for e in np.eye(psi.size)]
+    return np.array([(above - below) / (2.0 * step) for above, below in ends])
+
+
+def psi_of(structure, seed=1):
+    return np.random.default_rng(seed).normal(0.0, 0.7, structure.lower.size)
+
+
+@pytest.mark.parametrize("structure", CASES, ids=lambda s: type(s).__name__)
+def test_derivatives_match_differences(structure):
+    psi = psi_of(structure)
+    assert np.allclose(structure.derivatives(psi), differences(structure.entries, psi), rtol=1e-5, atol=1e-6)
+    assert np.allclose(structure.log_det(psi)[1], differences(lambda p: structure.log_det(p)[0], psi), atol=1e-6)
+    slope = differences(lambda p: np.log(structure.spread(p)[0]), psi)
+    assert np.allclose(structure.spread(psi)[1], slope, atol=1e-7)
+
+
+@pytest.mark.parametrize("structure", CASES, ids=lambda s: type(s).__name__)
+def test_the_determinant_changes_as_that_of_a_dense_matrix(structure):
+    one, two = psi_of(structure, 1), psi_of(structure, 2)
+    apart = [np.linalg.slogdet(dense(structure, structure.entries(psi)))[1] for psi in (one, two)]
+    assert structure.log_det(two)[0] - structure.log_det(one)[0] == pytest.approx(apart[1] - apart[0], abs=1e-4)
+
+
+@pytest.mark.parametrize("structure", CASES, ids=lambda s: type(s).__name__)
+def test_follow_solves_for_the_derivatives(structure):
+    psi, x = psi_of(structure), np.random.default_rng(3).normal(size=structure.width)
+    precision = dense(structure, structure.entries(psi))
+    for slope, found in zip(structure.derivatives(psi), structure.follow(psi, x), strict=True):
+        slope = dense(structure, slope)
+        assert np.allclose(slope @ found, slope @ np.linalg.solve(precision, slope @ x), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("structure", CASES, ids=lambda s: type(s).__name__)
+def test_it_starts_at_the_spread_that_is_asked_for(structure):
+    assert structure.spread(structure.start(3.0))[0] == pytest.approx(3.0)
+    assert np.all((structure.lower < structure.start(3.0)) & (structure.start(3.0) < structure.upper))
+
+
+def test_the_spread_of_correlated_effects_is_that_of_their_predictors():
+    structure, psi = CASES[0], psi_of(CASES[0])
+    covariance = structure.covariance(psi)
+    each = np.einsum("ij,jk,ik->i", rows(3), covariance, rows(3))
+    assert structure.spread(psi)[0] == pytest.approx(float(np.mean(each)))
+
+
+def test_units_and_origins_of_slopes_change_nothing():
+    change = np.array([[1.0, 100.0], [0.0, 0.01]])
+    one, two = (Correlated(("one", "two"), 1, part.T @ part / 50.0) for part in (rows(2), rows(2) @ change))
+    psi = psi_of(one)
+    back = np.linalg.inv(change)
+    assert np.allclose(back @ one.covariance(psi) @ back.T, two.covariance(psi))
+
+
+def test_quantities_are_those_of_the_covariance():
+    structure, psi = CASES[1], np.array([0.3, -0.8, 0.5])
+    covariance = structure.covariance(psi)
+    found = structure.quantities(psi)
+    assert found["sd(one)"] == pytest.approx(np.sqrt(covariance[0, 0]))
+    correlation = covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1])
+    assert found["correlation(one, two)"] == pytest.approx(correlation)
+
+
+def test_exponential_correlations_are_powers_of_the_gap():
+    structure, psi = CASES[3], np.array([0.4, 0.8])
+    covariance = np.linalg.inv(dense(structure, structure.entries(psi)))
+    rho = structure.quantities(psi)["correlation"]
+    times = np.append(0.0, np.cumsum(structure.gaps))
+    assert np.allclose(covariance, np.exp(0.4) * rho ** np.abs(times[:, None] - times))
+
+
+def test_an_intrinsic_structure_has_a_ridge():
+    precision = dense(CASES[4], CASES[4].entries(np.zeros(1)))
+    assert np.linalg.eigvalsh(precision)[:2] == pytest.approx([RIDGE, RIDGE], rel=1e-3)
