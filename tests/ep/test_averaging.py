@@ -10,11 +10,11 @@ from cavity import EPRegressor, FactorialGaussian
 from cavity.ep.hyperparameters import (
     Group,
     NormalRows,
+    hyperparameters_of,
+    interval,
     maximise_evidence,
     set_hyperparameters,
     settings_around,
-    variance_interval,
-    variances_of,
 )
 from cavity.ep.natural import DenseNatural
 from cavity.ep.posteriors import DensePosterior
@@ -87,8 +87,9 @@ def test_an_interval_leaves_the_posterior_where_it_was_and_starts_at_zero_where_
     X, y = one_way(6, 20, variance, seed=3)
     posterior, groups, normal = at_maximum(X, y)
     before = posterior.prior
-    error, lower, upper = variance_interval(posterior, groups, 0, normal, normal.scale, 0.95)
-    v = float(variances_of(posterior.prior, groups)[0])
+    error, *ends = interval(posterior, groups, 0, normal, normal.scale, 0.95)
+    lower, upper = np.exp(ends)
+    v = float(np.exp(hyperparameters_of(posterior.prior, groups)[0]))
     assert np.array_equal(posterior.prior.precision, before.precision)
     assert error > 0.0
     assert lower <= v <= upper
@@ -98,7 +99,8 @@ def test_an_interval_leaves_the_posterior_where_it_was_and_starts_at_zero_where_
 def test_with_many_levels_the_interval_is_that_of_the_curvature():
     X, y = one_way(100, 20, 1.0)
     posterior, groups, normal = at_maximum(X, y)
-    error, lower, upper = variance_interval(posterior, groups, 0, normal, normal.scale, 0.95)
+    error, *ends = interval(posterior, groups, 0, normal, normal.scale, 0.95)
+    lower, upper = np.exp(ends)
     assert error == pytest.approx(np.sqrt(2.0 / 100.0), rel=0.15)
     assert np.log(upper / lower) == pytest.approx(2.0 * 1.96 * error, rel=1e-3)
 

@@ -18,11 +18,11 @@ from cavity.ep.hyperparameters import (
     Hyperparameters,
     NormalRows,
     evidence,
+    hyperparameters_of,
     maximise_evidence,
     maximise_normal_evidence,
     set_hyperparameters,
-    variances_of,
-    with_variances,
+    with_hyperparameters,
 )
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
 from cavity.ep.sites import noise_slope
@@ -35,6 +35,14 @@ from cavity.moments import tilts
 STORAGES = {"dense": np.asarray, "sparse": sparse.csr_array}
 D = 7
 GROUPS = (Group(np.arange(3), 2.5, 0.3), Group(np.arange(3, 6), 0.8, 0.03))
+
+
+def variances_of(prior, groups):
+    return np.exp(hyperparameters_of(prior, groups))
+
+
+def with_variances(prior, groups, variances):
+    return with_hyperparameters(prior, groups, np.log(variances))
 
 
 def problem(n=40, noise=0.7, seed=0):

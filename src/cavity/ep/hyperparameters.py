@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,8 +33,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from cavity._types import FloatArray
-from cavity.ep.posteriors import Posterior
+from cavity.ep.posteriors import Posterior, ProductPosterior
 from cavity.gaussians.factorial import FactorialGaussian
+from cavity.terms.prior import Prior, StructuredPrior
+from cavity.terms.structures import LEAST
 
 # What may be left to gain, in nats, and the distance of a logarithm from the maximum where the data determine it: far
 # below one nat, at which the data begin to prefer one of two values. Halving both costs about one iteration of EP.
@@ -47,13 +50,10 @@ LONGEST = 1.5
 # Growth of a posterior variance by the uncertainty of a hyperparameter from which on it is averaged over, and how far
 # below the maximum its evidence is looked at, in nats: four standard deviations.
 MATTERS, DEPTH = 0.05, 8.0
-# Smallest variance that a group may give to the linear predictor: a standard deviation of 1e-5 log odds, or of the
-# targets' spread.
-LEAST = 1e-10
 
 
 class Group(NamedTuple):
-    """Coefficients that share a prior variance which is to be found.
+    """Coefficients whose prior has hyperparameters that are to be found: a variance, or those of a block.
 
     Parameters
     ----------
@@ -61,14 +61,17 @@ class Group(NamedTuple):
         Their places.
     size
         Average over the rows of the sum of squares of these columns: the variance that the coefficients give to the
-        linear predictor, per unit of theirs.
+        linear predictor, per unit of theirs. Of a block its structure knows that.
     rate
         Of the exponential prior of the standard deviation that they give to it.
+    block
+        Which block of a `StructuredPrior` they are; None for independent coefficients with one variance.
     """
 
     columns: NDArray[np.intp]
     size: float = 1.0
     rate: float = 0.0
+    block: int | None = None
 
 
 @dataclass(slots=True)
@@ -111,60 +114,122 @@ def is_found(gradient: FloatArray, step: FloatArray, curvature: FloatArray) -> b
     return bool(0.5 * gradient @ step < GAIN and np.all(np.abs(step) * determined < CLOSE))
 
 
-def variances_of(prior: FactorialGaussian, groups: Sequence[Group]) -> FloatArray:
-    """Prior variance of every group."""
-    return np.array([1.0 / float(prior.precision[group.columns[0]]) for group in groups])
+def hyperparameters_of(prior: Prior, groups: Sequence[Group]) -> FloatArray:
+    """Hyperparameters of all groups, one after the other: logarithms of variances, and what structures have."""
+    found = [np.empty(0)]
+    for group in groups:
+        if group.block is None:
+            found.append(-np.log(prior.precision[group.columns[:1]]))
+        else:
+            found.append(prior.blocks[group.block].psi)  # type: ignore[union-attr]
+    return np.concatenate(found)
 
 
-def with_variances(prior: FactorialGaussian, groups: Sequence[Group], variances: FloatArray) -> FactorialGaussian:
-    """Prior with other variances of the groups."""
-    each = 1.0 / prior.precision
-    for group, v in zip(groups, variances, strict=True):
-        each[group.columns] = min(max(v, LEAST / group.size), 1.0 / (LEAST * group.size))
-    return FactorialGaussian.from_moments(prior.shift / prior.precision, each)
+def with_hyperparameters(prior: Any, groups: Sequence[Group], psi: FloatArray) -> Any:
+    """Prior with other hyperparameters, as far as the bounds allow."""
+    psi = np.clip(psi, *bounds(prior, groups))
+    structured = isinstance(prior, StructuredPrior)
+    independent = prior.independent if structured else prior
+    each = 1.0 / independent.precision
+    blocks = [block.psi for block in prior.blocks] if structured else []
+    for group, part in zip(groups, _parts(prior, groups), strict=True):
+        if group.block is None:
+            each[group.columns] = np.exp(psi[part])
+        else:
+            blocks[group.block] = psi[part]
+    moved = FactorialGaussian.from_moments(independent.shift / independent.precision, each)
+    return prior.at(moved, blocks) if structured else moved
+
+
+def bounds(prior: Prior, groups: Sequence[Group]) -> tuple[FloatArray, FloatArray]:
+    """Smallest and largest hyperparameters of all groups."""
+    lower, upper = [np.empty(0)], [np.empty(0)]
+    for group in groups:
+        if group.block is None:
+            lower.append(np.log([LEAST / group.size]))
+            upper.append(-np.log([LEAST * group.size]))
+        else:
+            structure = prior.blocks[group.block].structure  # type: ignore[union-attr]
+            lower.append(structure.lower)
+            upper.append(structure.upper)
+    return np.concatenate(lower), np.concatenate(upper)
+
+
+def log_density(prior: Prior, groups: Sequence[Group], psi: FloatArray) -> float:
+    """Log density of priors that are flat in standard deviations and correlations, up to a constant."""
+    found = 0.0
+    for group, part in zip(groups, _parts(prior, groups), strict=True):
+        if group.block is None:
+            found += 0.5 * float(psi[part][0])
+        else:
+            found += prior.blocks[group.block].structure.log_density(psi[part])  # type: ignore[union-attr]
+    return found
+
+
+def _parts(prior: Prior, groups: Sequence[Group]) -> list[slice]:
+    """Which of all hyperparameters belong to each group."""
+    ends = np.cumsum([0, *(1 if g.block is None else prior.blocks[g.block].psi.size for g in groups)])  # type: ignore[union-attr]
+    return [slice(int(a), int(b)) for a, b in pairwise(ends)]
 
 
 def log_evidence(posterior: Posterior, groups: Sequence[Group], rows: NormalRows | None = None) -> float:
     """Log evidence with the sites as they are, up to a constant, including the exponential priors of the groups."""
-    p, m = posterior.prior.precision, posterior.mean
-    apart = m - posterior.prior.shift / p
-    fitted = 0.5 * float(m @ (posterior.shift + p * apart) - apart @ (p * apart))
-    value = fitted + 0.5 * (float(np.sum(np.log(p))) - posterior.log_det) - float(np.sum(_penalties(posterior, groups)))
+    prior, m = posterior.prior, posterior.mean
+    apart = m - prior.mean
+    pulls = prior.times(apart)
+    fitted = 0.5 * float(m @ (posterior.shift + pulls) - apart @ pulls)
+    penalties = sum(_penalty(prior, group)[0] for group in groups)
+    value = fitted + 0.5 * (prior.log_det - posterior.log_det) - penalties
     if rows is None:
         return value
     return value - 0.5 * rows.squares / rows.scale**2 - rows.weight * float(np.log(rows.scale))
 
 
-def _penalties(posterior: Posterior, groups: Sequence[Group]) -> FloatArray:
-    """Minus the logarithms of the exponential priors."""
-    sizes = np.array([group.size for group in groups])
-    rates = np.array([group.rate for group in groups])
-    return np.asarray(rates * np.sqrt(variances_of(posterior.prior, groups) * sizes))
+def _penalty(prior: Prior, group: Group) -> tuple[float, FloatArray]:
+    """Minus the logarithm of the exponential prior of a group, and the gradient of the logarithm of its variance."""
+    if group.block is None:
+        return group.rate * float(np.sqrt(group.size / prior.precision[group.columns[0]])), np.ones(1)
+    block = prior.blocks[group.block]  # type: ignore[union-attr]
+    variance, slopes = block.structure.spread(block.psi)
+    return group.rate * float(np.sqrt(variance)), slopes
 
 
 def evidence(posterior: Posterior, groups: Sequence[Group], rows: NormalRows | None = None) -> Point:
-    """Evidence in the logarithms of the variances with the sites as they are, and of the noise scale if rows are given.
+    """Evidence in all hyperparameters with the sites as they are, and in the log noise scale if rows are given.
 
     It includes the exponential priors of the groups.
     """
-    p, m, k = posterior.prior.precision, posterior.mean, len(groups)
-    apart = m - posterior.prior.shift / p
-    pulls, explained = p * apart, 1.0 - p * posterior.variance()
-    directions = np.zeros((p.size, k + (rows is not None)), order="F")
-    for g, group in enumerate(groups):
-        directions[group.columns, g] = pulls[group.columns]
+    prior, m, variance, parts = posterior.prior, posterior.mean, posterior.variance(), _parts(posterior.prior, groups)
+    k, apart = (parts[-1].stop if parts else 0), m - prior.mean
+    pulls, pinned = prior.times(apart), prior.precision * variance
+    shared = _coupled(posterior)
+    # Minus the derivatives of the prior precision, times the distances from its mean.
+    directions = np.zeros((m.size, k + (rows is not None)), order="F")
     directions[:, k:] = pulls[:, None]
-    lengths = np.array([float(apart[g.columns] @ pulls[g.columns]) for g in groups])
-    penalties = _penalties(posterior, groups)
-    gradient = 0.5 * (lengths - [float(np.sum(explained[g.columns])) for g in groups] - penalties)
+    gradient, own = np.zeros(k), np.zeros((k, k))
+    for group, part in zip(groups, parts, strict=True):
+        if isinstance(prior, StructuredPrior) and group.block is not None:
+            slopes = prior.slopes(group.block, apart)
+            directions[:, part] = -slopes.sum(axis=0).T
+            own[part, part] = prior.information(group.block, apart, slopes)
+            gradient[part] = prior.slopes_of_log_det(group.block) - slopes.sum(axis=0) @ apart
+            gradient[part] -= prior.traces(group.block, variance, shared)
+        else:
+            places = group.columns
+            directions[places, part] = pulls[places, None]
+            own[part, part] = length = float(apart[places] @ pulls[places])
+            gradient[part] = length - places.size + float(np.sum(pinned[places]))
+        penalty, by_log = _penalty(prior, group)
+        gradient[part] -= penalty * by_log
+        own[part, part] += 0.5 * penalty * np.outer(by_log, by_log)
+    gradient *= 0.5
     curvature = -0.5 * directions.T @ posterior.solve(directions)
-    curvature[np.diag_indices(k)] += 0.5 * lengths + 0.25 * penalties
-    sizes = np.array([group.size for group in groups])
-    at_least = variances_of(posterior.prior, groups) * sizes <= (1.0 + 1e-9) * LEAST
-    fixed = np.flatnonzero(at_least & (gradient < 0.0))
+    curvature[:k, :k] += 0.5 * own
+    psi, (lower, upper) = hyperparameters_of(prior, groups), bounds(prior, groups)
+    fixed = np.flatnonzero(((psi <= lower + 1e-9) & (gradient < 0.0)) | ((psi >= upper - 1e-9) & (gradient > 0.0)))
     if rows is not None:
         residual = rows.squares / rows.scale**2 - float(m @ (posterior.shift + pulls))
-        gradient = np.append(gradient, residual + float(np.sum(explained)) - rows.weight)
+        gradient = np.append(gradient, residual + m.size - _pinned(posterior, shared) - rows.weight)
         # The average information of log sigma and log v: signs and factors of two follow from sigma^2 and v.
         curvature[:k, k] *= -2.0
         curvature[k, :k] *= -2.0
@@ -173,6 +238,22 @@ def evidence(posterior: Posterior, groups: Sequence[Group], rows: NormalRows | N
             fixed = np.append(fixed, k)
     gradient[fixed], curvature[fixed, :], curvature[:, fixed], curvature[fixed, fixed] = 0.0, 0.0, 0.0, 1.0
     return Point(log_evidence(posterior, groups, rows), gradient, curvature)
+
+
+def _coupled(posterior: Posterior) -> FloatArray:
+    """Posterior covariances of the pairs of coefficients that the prior couples."""
+    prior = posterior.prior
+    if isinstance(prior, StructuredPrior) and not isinstance(posterior, ProductPosterior):
+        return posterior.covariances_of_couplings(prior.couplings)
+    return np.empty(0)
+
+
+def _pinned(posterior: Posterior, shared: FloatArray) -> float:
+    """Trace of the prior precision times the posterior covariance: coefficients that the rows do not determine."""
+    found = float(posterior.prior.precision @ posterior.variance())
+    if isinstance(posterior.prior, StructuredPrior):
+        found += 2.0 * float(posterior.prior.couplings.values @ shared)
+    return found
 
 
 def maximise_evidence(
@@ -189,16 +270,17 @@ def maximise_evidence(
     ``most`` steps are taken. ``point`` is where it starts, if that is known; ``last`` says whether a step is taken from
     where next to nothing is left to gain. Returns the point where it ends.
     """
-    point, k = evidence(posterior, groups, rows) if point is None else point, len(groups)
+    point = evidence(posterior, groups, rows) if point is None else point
     for _ in range(most):
         step, curvature = point.step()
         found = is_found(point.gradient, step, curvature)
         if found and not last:
             break
         prior, scale = posterior.prior, 1.0 if rows is None else rows.scale
-        variances, new = variances_of(prior, groups), None
+        psi, new = hyperparameters_of(prior, groups), None
+        k = psi.size
         for _ in range(30):
-            moved = with_variances(prior, groups, variances * np.exp(step[:k]))
+            moved = with_hyperparameters(prior, groups, psi + step[:k])
             if set_hyperparameters(posterior, moved, scale * float(np.exp(np.sum(step[k:]))), rows):
                 new = evidence(posterior, groups, rows)
                 if new.value >= point.value - 1e-9 * (1.0 + abs(point.value)):
@@ -213,9 +295,7 @@ def maximise_evidence(
     return point
 
 
-def set_hyperparameters(
-    posterior: Posterior, prior: FactorialGaussian, scale: float = 1.0, rows: NormalRows | None = None
-) -> bool:
+def set_hyperparameters(posterior: Posterior, prior: Any, scale: float = 1.0, rows: NormalRows | None = None) -> bool:
     """Exchange the prior, and the noise scale of normal rows; False, and nothing changed, if that is improper."""
     if rows is None:
         return posterior.scale(1.0, 1.0, prior)
@@ -291,12 +371,13 @@ class Hyperparameters:
         scale, which sites must follow, and the logarithm by which the unit of the coefficients should change in the
         sites: where classes are nearly separable, sites follow in proportion.
         """
-        groups, k = self.groups, len(self.groups)
-        here, start = np.log(variances_of(posterior.prior, groups)), posterior.prior
+        groups, start = self.groups, posterior.prior
+        here = hyperparameters_of(start, groups)
+        k = here.size
         point = evidence(posterior, groups)
         curvature = point.step()[1]
         point = maximise_evidence(posterior, groups, most=5, point=point, last=False)
-        apart = np.log(variances_of(posterior.prior, groups)) - here + point.step()[0]
+        apart = hyperparameters_of(posterior.prior, groups) - here + point.step()[0]
         kept, before = apart, self._apart
         if self.scale:
             past, shift = self.past
@@ -318,9 +399,10 @@ class Hyperparameters:
             step = apart = np.zeros_like(step)
         self._here, self._apart = here, kept
         if np.any(step[:k]) or posterior.prior is not start:
-            posterior.scale(1.0, 1.0, with_variances(start, groups, np.exp(here[:k] + step[:k])))
+            posterior.scale(1.0, 1.0, with_hyperparameters(start, groups, here[:k] + step[:k]))
         further = (step - apart)[:k]
-        follows = not self.scale and k == 1 and float(further[0] * apart[0]) > 0.0
+        is_variance = not self.scale and k == 1 and groups[0].block is None
+        follows = is_variance and float(further[0] * apart[0]) > 0.0
         stretch = float(further[0]) if follows else 0.0
         return max(scale * float(np.exp(step[k])), self.least) if self.scale else scale, 0.5 * stretch
 
@@ -358,18 +440,18 @@ class Setting(NamedTuple):
     """Hyperparameters that are averaged over, and their weight."""
 
     weight: float
-    prior: FactorialGaussian
+    prior: Prior
     scale: float
 
 
 class Axis(NamedTuple):
-    """A hyperparameter that is averaged over: a group by its number, or the noise scale if that is None.
+    """A hyperparameter that is averaged over, by its number, or the noise scale if that is None.
 
-    ``points`` are values of the logarithm of the standard deviation of the prior, or of the scale, that are spread by
-    the evidence along it, and ``densities`` the logarithms of the density of that spread.
+    ``points`` are values of it, or of the logarithm of the scale, that are spread by the evidence along it, and
+    ``densities`` the logarithms of the density of that spread.
     """
 
-    group: int | None
+    number: int | None
     points: FloatArray
     densities: FloatArray
 
@@ -393,19 +475,18 @@ def settings_around(
     axes = [_axis(g, count, *_density_along(posterior, groups, rows, g, scale, information)) for g in chosen]
     found, values = [], []
     for cell in np.ndindex(*(axis.points.size for axis in axes)):
-        variances, log_scale, value = variances_of(start, groups), float(np.log(scale)), 0.0
+        psi, log_scale, value = hyperparameters_of(start, groups), float(np.log(scale)), 0.0
         for axis, i in zip(axes, cell, strict=True):
             point = float(axis.points[i])
             value -= float(axis.densities[i])
-            if axis.group is not None:
-                variances[axis.group] = np.exp(2.0 * point)
-                value += point
+            if axis.number is not None:
+                psi[axis.number] = point
             else:
                 value -= 0.0 if information is None else 0.5 * information * (point - log_scale) ** 2
                 log_scale = point
-        prior = with_variances(start, groups, variances)
+        prior = with_hyperparameters(start, groups, psi)
         if set_hyperparameters(posterior, prior, float(np.exp(log_scale)), rows):
-            values.append(value + log_evidence(posterior, groups, rows))
+            values.append(value + log_density(start, groups, psi) + log_evidence(posterior, groups, rows))
             found.append((prior, float(np.exp(log_scale))))
     set_hyperparameters(posterior, start, scale, rows)
     if not values:
@@ -420,20 +501,27 @@ def _uncertain(
     posterior: Posterior, groups: Sequence[Group], rows: NormalRows | None, information: float | None
 ) -> list[int | None]:
     """Which hyperparameters to average over: at most three, whose uncertainty raises a posterior variance most."""
-    v, variance = variances_of(posterior.prior, groups), posterior.variance()
+    prior, variance = posterior.prior, posterior.variance()
+    psi, lower = hyperparameters_of(prior, groups), bounds(prior, groups)[0]
     curvature = np.diagonal(evidence(posterior, groups, rows).step()[1])
+    apart = posterior.mean - prior.mean
+    pulls, pinned = prior.times(apart), np.minimum(prior.precision * variance, 1.0)
     impact: list[tuple[float, int | None]] = []
-    for g, group in enumerate(groups):
-        pulls = np.zeros(variance.size)
-        pulls[group.columns] = (posterior.prior.precision * posterior.mean - posterior.prior.shift)[group.columns]
-        moves = posterior.solve(pulls[:, None])[:, 0]
-        # Where the maximum is at zero, the logarithm is hardly determined.
-        at_zero = v[g] * group.size <= (1.0 + 1e-9) * LEAST
-        uncertain = 4.0 if at_zero else min(1.0 / float(curvature[g]), 4.0)
-        grown = np.square(moves[group.columns]) / variance[group.columns] + 0.5 * variance[group.columns] / v[g]
-        impact.append((uncertain * float(np.max(grown)), g))
+    for group, part in zip(groups, _parts(prior, groups), strict=True):
+        for number in range(part.start, part.stop):
+            right = np.zeros(variance.size)
+            if isinstance(prior, StructuredPrior) and group.block is not None:
+                right -= prior.slopes(group.block, apart)[:, number - part.start].sum(axis=0)
+            else:
+                right[group.columns] = pulls[group.columns]
+            moves = posterior.solve(right[:, None])[group.columns, 0]
+            # Where the maximum is at zero, the logarithm is hardly determined.
+            at_zero = psi[number] <= lower[number] + 1e-9
+            uncertain = 4.0 if at_zero else min(1.0 / float(curvature[number]), 4.0)
+            grown = np.square(moves) / variance[group.columns] + 0.5 * pinned[group.columns]
+            impact.append((uncertain * float(np.max(grown)), number))
     if rows is not None:
-        used = variance.size - float(posterior.prior.precision @ variance)
+        used = prior.dim - _pinned(posterior, _coupled(posterior))
         impact.append((2.0 / max(rows.weight - used, 0.5), None))
     elif information is not None:
         impact.append((4.0 / max(information, 1.0), None))
@@ -456,42 +544,44 @@ def _density_along(
     posterior: Posterior,
     groups: Sequence[Group],
     rows: NormalRows | None,
-    g: int | None,
+    number: int | None,
     scale: float,
     information: float | None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Log density of the logarithm of one hyperparameter, the others at the maximum, over where it is not negligible.
+    """Log density of one hyperparameter, the others at the maximum, over where it is not negligible.
 
-    Of the standard deviation of a group's prior, or of the noise scale if ``g`` is None.
+    Or of the logarithm of the noise scale if ``number`` is None.
     """
     start = posterior.prior
-    here = float(np.log(scale)) if g is None else 0.5 * float(np.log(variances_of(start, groups)[g]))
+    psi, upper = hyperparameters_of(start, groups), bounds(start, groups)[1]
+    here = float(np.log(scale)) if number is None else float(psi[number])
 
     def density(point: float) -> float:
-        if g is None and information is not None:
+        if number is None and information is not None:
             return -0.5 * information * (point - here) ** 2
-        moved, new = start, scale
-        if g is None:
+        moved, new, known = start, scale, 0.0
+        if number is None:
             new = float(np.exp(point))
             if rows is not None and new < rows.least:
                 return -np.inf
         else:
-            variances = variances_of(start, groups)
-            if 2.0 * point > -np.log(LEAST * groups[g].size):  # beyond the largest variance
+            if point > upper[number]:
                 return -np.inf
-            variances[g] = np.exp(2.0 * point)
-            moved = with_variances(start, groups, variances)
+            at = psi.copy()
+            at[number] = point
+            moved, known = with_hyperparameters(start, groups, at), log_density(start, groups, at)
         if not set_hyperparameters(posterior, moved, new, rows):
             return -np.inf
-        return log_evidence(posterior, groups, rows) + (0.0 if g is None else point)
+        return log_evidence(posterior, groups, rows) + known
 
+    step = 0.5 if number is None else 1.0
     top = density(here)
-    while (ahead := density(here + 0.5)) > top:  # flat in the standard deviation, the density peaks above the evidence
-        here, top = here + 0.5, ahead
+    while (ahead := density(here + step)) > top:  # flat in the standard deviation, the density peaks above the evidence
+        here, top = here + step, ahead
 
     def edge(direction: float) -> float:
-        near, reach = 0.0, 0.25
-        while density(here + direction * reach) > top - DEPTH and reach < 64.0:
+        near, reach = 0.0, 0.5 * step
+        while density(here + direction * reach) > top - DEPTH and reach < 128.0 * step:
             near, reach = reach, 2.0 * reach
         while reach - near > 0.2 * reach:
             middle = 0.5 * (near + reach)
@@ -504,28 +594,28 @@ def _density_along(
     return grid, np.maximum(values, top - 4.0 * DEPTH) - top
 
 
-def variance_interval(
-    posterior: Posterior, groups: Sequence[Group], g: int, rows: NormalRows | None, scale: float, level: float
+def interval(
+    posterior: Posterior, groups: Sequence[Group], number: int, rows: NormalRows | None, scale: float, level: float
 ) -> tuple[float, float, float]:
-    """Return the standard error of the logarithm of a group's variance, and an interval for the variance.
+    """Return the standard error of a hyperparameter, and an interval for it; minus infinity is a variance of zero.
 
-    By the curvature of the evidence on the logarithm where that is large; else by the evidence over the standard
-    deviation, which starts at zero where zero is likely. Afterwards the posterior is where it was.
+    By the curvature of the evidence where that is large; else by the evidence under a prior that is flat in the
+    standard deviation, which starts at zero where zero is likely. Afterwards the posterior is where it was.
     """
     start = posterior.prior
-    point, v = evidence(posterior, groups, rows), float(variances_of(start, groups)[g])
+    point, psi = evidence(posterior, groups, rows), hyperparameters_of(start, groups)
     inverse = np.linalg.pinv(point.step()[1])
-    error = float(np.sqrt(max(inverse[g, g], 0.0)))
+    error = float(np.sqrt(max(inverse[number, number], 0.0)))
     if error < 0.2:
-        reach = float(np.exp(ndtri(0.5 + 0.5 * level) * error))
-        return error, v / reach, v * reach
-    grid, density = _density_along(posterior, groups, rows, g, scale, None)
+        reach = float(ndtri(0.5 + 0.5 * level) * error)
+        return error, float(psi[number]) - reach, float(psi[number]) + reach
+    grid, density = _density_along(posterior, groups, rows, number, scale, None)
     fine = np.linspace(grid[0], grid[-1], 400)
     heights = np.exp(np.interp(fine, grid, density))
     below, tail = np.cumsum(heights) / np.sum(heights), 0.5 * (1.0 - level)
     # In the standard deviation the density at zero, by its maximum, says whether zero is likely.
-    flat = density - grid
+    flat = density - [log_density(start, groups, np.where(np.arange(psi.size) == number, g, psi)) for g in grid]
     if flat[0] - np.max(flat) > -0.5 * ndtri(0.5 + 0.5 * level) ** 2:
-        return error, 0.0, float(np.exp(2.0 * np.interp(level, below, fine)))
-    low, high = np.exp(2.0 * np.interp([tail, 1.0 - tail], below, fine))
+        return error, -np.inf, float(np.interp(level, below, fine))
+    low, high = np.interp([tail, 1.0 - tail], below, fine)
     return error, float(low), float(high)

@@ -20,6 +20,7 @@ from cavity._types import FloatArray
 from cavity.gaussians import SparseGaussian, SparsePrecision
 from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import LOG_2PI, FactorialGaussian, ImproperError
+from cavity.terms.prior import Prior, StructuredPrior, upper_of
 
 # A posterior, whatever the form of its covariance.
 Gaussian = DenseGaussian | SparseGaussian | FactorialGaussian
@@ -28,7 +29,7 @@ Gaussian = DenseGaussian | SparseGaussian | FactorialGaussian
 class NaturalParameters(Protocol):
     """Natural parameters of a product of sites, whatever the form of G."""
 
-    def posterior(self, prior: FactorialGaussian) -> Gaussian:
+    def posterior(self, prior: Prior) -> Gaussian:
         """Multiply by a prior; `ImproperError` if the product is improper."""
 
     def plus(self, other: Any) -> Any:
@@ -72,18 +73,21 @@ class DenseNatural:
             0.5 * (information + information.T) / scale**2, targets @ weighted / scale**2, -0.5 * squares / scale**2
         )
 
-    def posterior(self, prior: FactorialGaussian) -> DenseGaussian:
+    def posterior(self, prior: Prior) -> DenseGaussian:
         """Multiply by a prior."""
-        precision = np.array(self.information, order="F")
+        precision: FloatArray = np.array(self.information, order="F")
         precision[np.diag_indices(prior.dim)] += prior.precision
-        right = prior.shift + self.shift
+        if isinstance(prior, StructuredPrior):
+            left, right, values = prior.couplings
+            precision[np.maximum(left, right), np.minimum(left, right)] += values
+        linear = prior.shift + self.shift
         root, failed = dpotrf(precision, lower=1, clean=1, overwrite_a=1)
         if failed or not np.all(np.isfinite(np.diag(root))):
             raise ImproperError("prior times sites is not proper")
-        mean, _ = dpotrs(root, right, lower=1)
+        mean, _ = dpotrs(root, linear, lower=1)
         inverse, _ = dtrtri(root, lower=1)
         log_det = 2.0 * float(np.sum(np.log(np.diag(root))))
-        log_mass = _log_mass(self.log_scale + prior.log_scale, mean, right, log_det)
+        log_mass = _log_mass(self.log_scale + prior.log_scale, mean, linear, log_det)
         return DenseGaussian(mean, np.ascontiguousarray(inverse.T), log_mass)
 
     def plus(self, other: DenseNatural) -> DenseNatural:
@@ -124,9 +128,9 @@ class SparseNatural:
     border: NDArray[np.int64]
     log_scale: float = 0.0
 
-    def posterior(self, prior: FactorialGaussian) -> SparseGaussian:
+    def posterior(self, prior: Prior) -> SparseGaussian:
         """Multiply by a prior."""
-        upper = sparse.csc_array(self.information + sparse.diags_array(prior.precision))
+        upper = sparse.csc_array(self.information + upper_of(prior))
         try:
             factor = SparsePrecision.of(upper, self.border)
         except np.linalg.LinAlgError as error:
@@ -175,9 +179,9 @@ class DiagonalNatural:
         """Natural parameters of no rows."""
         return cls(FactorialGaussian.uniform(dim))
 
-    def posterior(self, prior: FactorialGaussian) -> FactorialGaussian:
-        """Multiply by a prior."""
-        posterior = prior * self.sites
+    def posterior(self, prior: Any) -> FactorialGaussian:
+        """Multiply by a prior of independent coefficients."""
+        posterior: FactorialGaussian = prior * self.sites
         if not posterior.is_proper:
             raise ImproperError("prior times sites is not proper")
         return posterior

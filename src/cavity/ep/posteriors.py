@@ -29,7 +29,8 @@ from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis, SparseGaussian, SparsePrecision
 from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
-from cavity.gaussians.sparse import AnalysedRows, PatternSums, factorise_sums, rows_on
+from cavity.gaussians.sparse import AnalysedRows, PatternSums, Places, factorise_sums, rows_on
+from cavity.terms.prior import Couplings, Prior, StructuredPrior, upper_of
 
 # Columns up to which weighted rows are multiplied as they are. Beyond, choosing rows by the sign of their weight first
 # saves half of the products; between 100 and 200 columns both take the same time.
@@ -57,16 +58,14 @@ class DensePosterior:
         Whether the rows may be held as one array of double precision from block to block.
     """
 
-    prior: FactorialGaussian
+    prior: Prior
     information: FloatArray
     shift: FloatArray
     root: FloatArray
     mean: FloatArray
     log_det: float  # logarithm of the determinant of the precision matrix
 
-    def __init__(
-        self, rows: Rows | None, prior: FactorialGaussian, start: DenseNatural | None = None, kept: bool = True
-    ) -> None:
+    def __init__(self, rows: Rows | None, prior: Prior, start: DenseNatural | None = None, kept: bool = True) -> None:
         start = DenseNatural.zero(prior.dim) if start is None else start
         self._start_scale, self._inverted = start.log_scale, (np.empty(0), np.empty(0))
         self._block, self._buffer, self._spread = (slice(0), np.empty((0, 0))), np.empty((0, 0)), np.empty(0)
@@ -152,11 +151,11 @@ class DensePosterior:
         zeros = np.zeros((self.prior.dim, self.prior.dim), order="F")
         return np.asarray(dtrttp(self.plus_sites(part, precisions, zeros), uplo="L")[0])
 
-    def replace(self, flat: FloatArray, shift: FloatArray, prior: FactorialGaussian | None = None) -> bool:
+    def replace(self, flat: FloatArray, shift: FloatArray, prior: Prior | None = None) -> bool:
         """Replace the sums over all sites, and the prior if one is given; False if that is improper."""
         return self._factorise(dtpttr(self.prior.dim, flat, uplo="L")[0], shift, prior or self.prior)
 
-    def scale(self, precisions: float, shifts: float, prior: FactorialGaussian | None = None) -> bool:
+    def scale(self, precisions: float, shifts: float, prior: Prior | None = None) -> bool:
         """Multiply precisions and shifts of all sites by factors, and replace the prior if one is given."""
         information = self.information if precisions == 1.0 else precisions * self.information
         return self._factorise(information, self.shift if shifts == 1.0 else shifts * self.shift, prior or self.prior)
@@ -178,6 +177,12 @@ class DensePosterior:
     def solve(self, right: FloatArray) -> FloatArray:
         """Multiply by the posterior covariance."""
         return np.asarray(dpotrs(self.root, right, lower=1)[0])
+
+    def covariances_of_couplings(self, couplings: Couplings) -> FloatArray:
+        """Posterior covariances of the pairs of coefficients that the prior couples."""
+        lower, _ = dpotri(self.root, lower=1)
+        left, right, _ = couplings
+        return np.asarray(lower[np.maximum(left, right), np.minimum(left, right)])
 
     def _means(self, A: FloatArray, mean: FloatArray) -> FloatArray:
         return np.asarray(dgemv(1.0, A.T, mean, trans=1))
@@ -202,9 +207,12 @@ class DensePosterior:
             self._buffer = np.empty(A.shape)
         return A
 
-    def _factorise(self, information: FloatArray, shift: FloatArray, prior: FactorialGaussian) -> bool:
+    def _factorise(self, information: FloatArray, shift: FloatArray, prior: Prior) -> bool:
         precision = information.copy(order="F")
         precision[np.diag_indices(prior.dim)] += prior.precision
+        if isinstance(prior, StructuredPrior):
+            left, right, values = prior.couplings
+            precision[np.maximum(left, right), np.minimum(left, right)] += values
         root, info = dpotrf(precision, lower=1, clean=1, overwrite_a=1)
         diagonal = np.diagonal(root)
         if info != 0 or not np.all(np.isfinite(diagonal)):
@@ -224,9 +232,7 @@ class JointPosterior(DensePosterior):
     its sums over rows, and the covariances of predictors, are one product of matrices per predictor.
     """
 
-    def __init__(
-        self, rows: Rows, prior: FactorialGaussian, start: DenseNatural | None = None, kept: bool = True
-    ) -> None:
+    def __init__(self, rows: Rows, prior: Prior, start: DenseNatural | None = None, kept: bool = True) -> None:
         self.count = prior.dim // rows.shape[1]
         self._covariance = np.empty(0), np.empty((0, 0))
         super().__init__(rows, prior, start, kept)
@@ -306,26 +312,29 @@ class SparsePosterior:
         The rows as CSR, where they are in memory and were analysed.
     """
 
-    prior: FactorialGaussian
+    prior: Prior
     factor: SparsePrecision
     sums: PatternSums
+    _places: Places  # of the entries beside the diagonal that the prior has
     shift: FloatArray
     mean: FloatArray
 
-    def __init__(self, rows: Any, analysis: Analysis, prior: FactorialGaussian, matrix: Any = None) -> None:
+    def __init__(self, rows: Any, analysis: Analysis, prior: Prior, matrix: Any = None) -> None:
         if analysis.pattern is None:
             raise ValueError("the factor of these rows would be too large; use another form of covariance")
         self.rows, self._matrix, self._analysed = rows, matrix, None if matrix is None else analysis.rows
         self._last: tuple[slice, Any, AnalysedRows | None] = (slice(0, 0), None, None)
         self._spread = np.empty(0)
         self._pattern = analysis.pattern
+        if isinstance(prior, StructuredPrior):
+            self._places = Places.of(self._pattern, prior.couplings.left, prior.couplings.right)
         if not self._factorise(PatternSums.nothing(self._pattern), np.zeros(prior.dim), prior):
             raise ValueError("the prior must be proper")
 
     @classmethod
-    def of(cls, prior: FactorialGaussian, natural: SparseNatural) -> SparsePosterior:
+    def of(cls, prior: Prior, natural: SparseNatural) -> SparsePosterior:
         """Posterior without rows, from natural parameters of sites."""
-        upper = sparse.csc_array(natural.information + sparse.diags_array(prior.precision))
+        upper = sparse.csc_array(natural.information + upper_of(prior))
         try:
             factor = SparsePrecision.of(upper, natural.border)
         except LinAlgError as error:
@@ -333,6 +342,9 @@ class SparsePosterior:
         inner, diagonal = factor.inner, prior.precision[factor.pattern.order]
         sums = PatternSums(factor.entries.copy(), factor.coupling, factor.border - np.diag(diagonal[inner:]))
         sums.entries[:inner] -= diagonal[:inner]
+        if isinstance(prior, StructuredPrior):
+            left, right, values = prior.couplings
+            sums = Places.of(factor.pattern, left, right).add(sums, -values)
         posterior = cls(None, Analysis(0, 0.0, 0.0, factor.pattern), prior)
         if not posterior._factorise(sums, natural.shift, prior):
             raise ImproperError("prior and the natural parameters of the sites must make a proper posterior")
@@ -384,17 +396,17 @@ class SparsePosterior:
         """Sum up precisions of the sites of a block of rows, as `flat` has them."""
         return PatternSums.of(self._rows_of(part)[1], precisions).flat
 
-    def replace(self, flat: FloatArray, shift: FloatArray, prior: FactorialGaussian | None = None) -> bool:
+    def replace(self, flat: FloatArray, shift: FloatArray, prior: Prior | None = None) -> bool:
         """Replace the sums over all sites, and the prior if one is given; False if that is improper."""
         return self._factorise(self.sums.like(flat), shift, prior or self.prior)
 
-    def scale(self, precisions: float, shifts: float, prior: FactorialGaussian | None = None) -> bool:
+    def scale(self, precisions: float, shifts: float, prior: Prior | None = None) -> bool:
         """Multiply precisions and shifts of all sites by factors, and replace the prior if one is given."""
         return self._factorise(self.sums.times(precisions), shifts * self.shift, prior or self.prior)
 
     def natural(self, log_scale: float) -> SparseNatural:
         """Natural parameters of all sites, with this scale of their product."""
-        information = (self.factor.matrix - sparse.diags_array(self.prior.precision)).tocsc()
+        information = (self.factor.matrix - upper_of(self.prior)).tocsc()
         border = self.factor.pattern.order[self.factor.inner :]
         return SparseNatural(information, self.shift, border, log_scale)
 
@@ -415,6 +427,10 @@ class SparsePosterior:
         """Multiply by the posterior covariance."""
         return self.factor.solve(right)
 
+    def covariances_of_couplings(self, couplings: Couplings) -> FloatArray:
+        """Posterior covariances of the pairs of coefficients that the prior couples."""
+        return self.factor.covariances(self._places)
+
     def _rows_of(self, part: slice) -> tuple[Any, AnalysedRows]:
         """Rows of a block as CSR, and analysed; the last block is kept."""
         if self._last[0] != part or self._last[2] is None:
@@ -425,9 +441,12 @@ class SparsePosterior:
         assert analysed is not None
         return matrix, analysed
 
-    def _factorise(self, sums: PatternSums, shift: FloatArray, prior: FactorialGaussian) -> bool:
+    def _factorise(self, sums: PatternSums, shift: FloatArray, prior: Prior) -> bool:
+        whole = sums
+        if isinstance(prior, StructuredPrior):
+            whole = self._places.add(sums, prior.couplings.values)
         try:
-            factor = factorise_sums(self._pattern, sums, prior.precision)
+            factor = factorise_sums(self._pattern, whole, prior.precision)
         except LinAlgError:
             return False
         mean = factor.solve(prior.shift + shift)
@@ -440,7 +459,7 @@ class SparsePosterior:
 class ProductPosterior:
     """Without correlations: a product of Gaussians."""
 
-    def __init__(self, prior: FactorialGaussian, sites: FactorialGaussian) -> None:
+    def __init__(self, prior: Any, sites: FactorialGaussian) -> None:
         self.prior, self._sites = prior, sites
 
     @property
@@ -451,7 +470,7 @@ class ProductPosterior:
     @property
     def mean(self) -> FloatArray:
         """Posterior mean."""
-        return (self.prior.shift + self._sites.shift) * self.variance()
+        return np.asarray((self.prior.shift + self._sites.shift) * self.variance())
 
     @property
     def log_det(self) -> float:
@@ -464,13 +483,13 @@ class ProductPosterior:
 
     def variance(self) -> FloatArray:
         """Posterior variances."""
-        return 1.0 / (self.prior.precision + self._sites.precision)
+        return np.asarray(1.0 / (self.prior.precision + self._sites.precision))
 
     def solve(self, right: FloatArray) -> FloatArray:
         """Multiply by the posterior covariance."""
         return np.asarray((self.variance() * right.T).T)
 
-    def scale(self, precisions: float, shifts: float, prior: FactorialGaussian | None = None) -> bool:
+    def scale(self, precisions: float, shifts: float, prior: Any = None) -> bool:
         """Multiply precisions and shifts of the sites by factors, and replace the prior if one is given."""
         prior, sites = prior or self.prior, self._sites
         if precisions != 1.0 or shifts != 1.0:

@@ -41,14 +41,17 @@ from cavity.estimators.rows import Data, KeptRows, Order, Totals
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import joint
+from cavity.terms.prior import Block, Prior, StructuredPrior
+from cavity.terms.structures import Correlated, Exponential, Scaled
 
 _HEADER, _FORMAT = "cavity.json", 2
 _MODELS = (EPClassifier, EPRegressor)
 _COVARIANCES = {"full": DenseNatural, "sparse": SparseNatural, "diagonal": DiagonalNatural}
 _STATE = (FactorialGaussian, Group, Plan, Totals, Columns, ColumnSums, Trace, Data, KeptRows, Order, Refusal, Status)
+_TERMS = (Block, StructuredPrior, Correlated, Exponential, Scaled)
 _LOSSES = [getattr(place, name) for place in (losses, joint) for name in place.__all__]
 _PLAIN = (bool, int, float, str, object)
-_OWN = {c.__name__: c for c in (*_MODELS, *_COVARIANCES.values(), *_STATE, *_LOSSES, *_PLAIN)}
+_OWN = {c.__name__: c for c in (*_MODELS, *_COVARIANCES.values(), *_STATE, *_TERMS, *_LOSSES, *_PLAIN)}
 _SCALARS = (np.float64, np.float32, np.int64, np.int32, np.int16, np.int8, np.uint64, np.uint8, np.bool_, np.str_)
 _COMPRESSED = (sparse.csr_array, sparse.csc_array, sparse.csr_matrix, sparse.csc_matrix)
 # Kinds of targets that a loss may be made for.
@@ -326,6 +329,7 @@ def check_state(model: Any) -> None:
     width, count, kind = model._width, len(model._knowledge), _COVARIANCES.get(model.plan_.covariance, ())
     columns = (width + int(intercept)) * getattr(model._loss, "predictors", 1)
     _need(count >= 1 and len(model._priors) == count, "priors and posteriors differ in number")
+    _need(all(isinstance(prior, Prior) for prior in model._priors), "a prior is none")
     for known, prior in zip(model._knowledge, model._priors, strict=True):
         _need(isinstance(known, kind), f"the plan says {model.plan_.covariance!r}")
         _need(prior.dim == columns and prior.is_proper, "a prior does not fit the columns")
@@ -344,7 +348,9 @@ def check_state(model: Any) -> None:
         _need(fits and not any(np.any(np.isnan(part)) for part in sums), "sums do not fit the columns")
     groups = model._free
     _need(isinstance(groups, tuple) and all(isinstance(group, Group) for group in groups), "its groups are no groups")
-    for places, size, rate in groups:
+    for places, size, rate, block in groups:
+        blocks = len(model._priors[0].blocks) if isinstance(model._priors[0], StructuredPrior) else 0
+        _need(block is None or (isinstance(block, int) and 0 <= block < blocks), "a group has no block")
         _need(_are_places(places, columns) and np.size(places) > 0, "a group does not fit the columns")
         _need(0.0 < as_float(size) < np.inf and 0.0 <= as_float(rate) < np.inf, "a group's size is not positive")
     _need(isinstance(model.status_, Status), f"status_ is {model.status_!r}")

@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 
 from cavity._checks import as_float, number_between, shown, whole_number
 from cavity._types import FloatArray
-from cavity.ep.hyperparameters import variance_interval, variances_of
+from cavity.ep.hyperparameters import hyperparameters_of, interval
 from cavity.estimators.columns import names_of
 from cavity.estimators.parameters import Parameters
 from cavity.estimators.posterior import Posteriors, draws_of, moments_of, reported, units_of, working
@@ -458,8 +458,9 @@ def _components(model: Reports, level: float) -> list[tuple[str, float, float, f
     unit, scale, found = model._units[0] ** 2, float(getattr(model._loss, "scale", 1.0)), []
     names = [*p.named, *(["log scale"] * (len(groups) - len(p.named)))]
     for g, name in enumerate(names):
-        v = float(variances_of(model._priors[0], groups)[g])
-        error, lower, upper = variance_interval(posterior, groups, g, normal, scale, level)
+        v = float(np.exp(hyperparameters_of(model._priors[0], groups)[g]))
+        error, *ends = interval(posterior, groups, g, normal, scale, level)
+        lower, upper = np.exp(ends)
         plain = g >= len(p.named) or bool(np.all(model._columns.unit[p.named[name]] == 1.0))
         factor = 1.0 if g >= len(p.named) else unit
         label = f"variance of {name}" if plain else f"variance of {name} (standardised)"

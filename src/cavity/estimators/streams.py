@@ -15,7 +15,13 @@ from sklearn.exceptions import NotFittedError
 
 from cavity._types import FloatArray
 from cavity.ep.driver import Diagnostics
-from cavity.ep.hyperparameters import Group, Hyperparameters, maximise_evidence, variances_of, with_variances
+from cavity.ep.hyperparameters import (
+    Group,
+    Hyperparameters,
+    hyperparameters_of,
+    maximise_evidence,
+    with_hyperparameters,
+)
 from cavity.ep.natural import DenseNatural, DiagonalNatural, Gaussian, NaturalParameters
 from cavity.ep.result import Refusal, Status, Trace
 from cavity.estimators.base import LinearEP, _described
@@ -461,7 +467,8 @@ class StreamingEP(LinearEP):
             prior, groups = self._stream_prior(p)
             starts = [prior] * len(kept.known)
             if not is_first:
-                starts = [with_variances(prior, groups, variances_of(one, self._free)) for one in self._priors]
+                before = [hyperparameters_of(one, self._free) for one in self._priors]
+                starts = [with_hyperparameters(prior, groups, psi) for psi in before]
             known = tuple(of_columns(one, kept.columns, columns, p.intercept) for one in kept.known)
             try:
                 for one, start in zip(known, starts, strict=True):
@@ -522,7 +529,7 @@ class StreamingEP(LinearEP):
         known, (prior, groups) = self._present_knowledge(), self._stream_prior(p)
         found = []
         for one, before in zip(known, self._priors, strict=True):
-            posterior = working(one, with_variances(prior, groups, variances_of(before, groups)))
+            posterior = working(one, with_hyperparameters(prior, groups, hyperparameters_of(before, groups)))
             if groups:
                 maximise_evidence(posterior, groups)
             found.append(posterior.prior)

@@ -116,6 +116,21 @@ class FactorialGaussian:
         return self.is_finite and (self.dim == 0 or bool(self.precision.min() > 0.0))
 
     @property
+    def log_det(self) -> float:
+        """Logarithm of the determinant of the precision matrix."""
+        return float(np.sum(np.log(_proper_precision(self))))
+
+    def times(self, x: FloatArray) -> FloatArray:
+        """Multiply by the precision matrix.
+
+        Parameters
+        ----------
+        x
+            A vector ``(dim,)``.
+        """
+        return np.asarray(self.precision * x)
+
+    @property
     def mean(self) -> FloatArray:
         """Mean of the normalised density, ``shift / precision``."""
         return self.shift / _proper_precision(self)

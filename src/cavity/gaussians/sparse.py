@@ -106,7 +106,7 @@ class Analysis:
     rows: AnalysedRows | None = field(default=None, repr=False)
 
 
-def analyse(X: Any, max_work: float = MAX_WORK, max_memory: float = MAX_MEMORY) -> Analysis:
+def analyse(X: Any, max_work: float = MAX_WORK, max_memory: float = MAX_MEMORY, coupled: Any = None) -> Analysis:
     """Order the columns of sparse rows and predict what a factor costs, from the pattern alone.
 
     Parameters
@@ -118,6 +118,8 @@ def analyse(X: Any, max_work: float = MAX_WORK, max_memory: float = MAX_MEMORY) 
         product. A thread does about 2e10 of them per second.
     max_memory
         Bytes above which it is given up.
+    coupled
+        Further pairs of columns that the matrix couples, as a sparse matrix; None for none.
     """
     X = sparse.csr_array(X, dtype=np.float64)
     if not X.has_canonical_format:
@@ -132,6 +134,9 @@ def analyse(X: Any, max_work: float = MAX_WORK, max_memory: float = MAX_MEMORY) 
     if work > max_work or memory > max_memory or _is_full(inner, max_work):
         return Analysis(0, np.inf, np.inf)
     graph = meetings(inner, slice(None)) + sparse.eye_array(inner.shape[1], dtype=bool, format="csr")
+    if coupled is not None:
+        among = _pattern_only(sparse.csr_array(coupled)[columns][:, columns])
+        graph = graph + among + among.T.tocsr()
     found = _ordered(graph, columns, border, max_work - work, max_memory - memory)
     rows = None if found.pattern is None else _analysed(inner, X[:, border].toarray(), found.pattern)
     return Analysis(found.fill, work + found.work, memory + found.memory, found.pattern, rows)
@@ -352,6 +357,45 @@ class PatternSums(NamedTuple):
         return PatternSums(*(factor * part for part in self))
 
 
+class Places(NamedTuple):
+    """Where pairs of columns lie in sums on a pattern; columns are counted in the order of elimination.
+
+    ``entries`` are places among the entries of the pattern, of the pairs ``inner`` of two inner columns.
+    """
+
+    left: IndexArray
+    right: IndexArray
+    inner: IndexArray
+    entries: IndexArray
+
+    @classmethod
+    def of(cls, pattern: Pattern, left: IndexArray, right: IndexArray) -> Places:
+        """Find pairs of columns, each once."""
+        place = np.empty(pattern.order.size, dtype=np.int64)
+        place[pattern.order] = np.arange(pattern.order.size)
+        a, b = place[left], place[right]
+        a, b = np.minimum(a, b), np.maximum(a, b)
+        layout = pattern.elimination.layout
+        inner = np.flatnonzero(b < layout.order.size)
+        entry = np.empty(layout.size, dtype=np.int64)
+        entry[pattern.at] = np.arange(pattern.at.size)
+        return cls(a, b, inner, entry[layout.positions(a[inner], b[inner])])
+
+    def add(self, sums: PatternSums, values: FloatArray) -> PatternSums:
+        """Add to the entries of these pairs."""
+        entries, coupling, border = (part.copy() for part in sums)
+        size = len(coupling)
+        entries[self.entries] += values[self.inner]
+        outer = np.flatnonzero(self.right >= size)
+        a, b, more = self.left[outer], self.right[outer] - size, values[outer]
+        mixed = a < size
+        coupling[a[mixed], b[mixed]] += more[mixed]
+        a, b, more = a[~mixed] - size, b[~mixed], more[~mixed]
+        border[a, b] += more
+        border[b, a] += more
+        return PatternSums(entries, coupling, border)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class SparsePrecision:
     r"""A factorised sparse precision matrix P, and everything of :math:`P^{-1}` that needs no dense matrix.
@@ -448,6 +492,13 @@ class SparsePrecision:
         """Diagonal of the inverse."""
         inner = self.factor.inverse[self.pattern.at[: self.inner]] + _squares(self.solved @ self._half.T)
         return self._restored(np.concatenate([inner, _squares(self._half.T)]))
+
+    def covariances(self, places: Places) -> FloatArray:
+        """Entries of the inverse, of pairs of columns that lie in the pattern."""
+        half = np.vstack([-self.solved @ self._half.T, self._half.T])
+        found = np.einsum("ij,ij->i", half[places.left], half[places.right])
+        found[places.inner] += self.factor.inverse[self.pattern.at[places.entries]]
+        return np.asarray(found)
 
     def row_variances(self, rows: AnalysedRows | None = None) -> FloatArray:
         """Variance of the predictor of every row of the analysed X, from the entries of the inverse on the pattern.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from scipy import sparse
 from scipy.linalg import solveh_banded
 
 from cavity._types import FloatArray, IndexArray
+from cavity.gaussians.sparse import SparsePrecision
 
 # Smallest variance that a structure may give to the linear predictor, and the inverse of the largest one: standard
 # deviations of 1e-5 and 1e5 in log odds, or in units of the targets' spread.
@@ -32,8 +34,8 @@ _IMAGINARY = 1e-100
 class Structure(Protocol):
     """Precision matrix of some coefficients as a function of hyperparameters ψ.
 
-    ``left`` and ``right`` are the places of its entries, each pair once, with ``left <= right`` and all of the
-    diagonal; ``lower`` and ``upper`` the bounds of ψ.
+    ``left`` and ``right`` are the places of its entries: first the diagonal, then each pair once, with
+    ``left < right``; ``lower`` and ``upper`` the bounds of ψ.
     """
 
     @property
@@ -66,7 +68,7 @@ class Structure(Protocol):
         """Their derivatives, ``(hyperparameters, entries)``."""
 
     def log_det(self, psi: FloatArray) -> tuple[float, FloatArray]:
-        """Logarithm of the determinant of the precision matrix, up to a constant, and its gradient."""
+        """Logarithm of the determinant of the precision matrix, and its gradient."""
 
     def follow(self, psi: FloatArray, x: FloatArray) -> FloatArray:
         r"""Return :math:`P^{-1} (\partial P / \partial \psi_k)\, x`, ``(hyperparameters, width)``."""
@@ -148,7 +150,13 @@ class Scaled:
 
     def log_det(self, psi: FloatArray) -> tuple[float, FloatArray]:
         """Logarithm of the determinant: the ridge changes that of the other directions by next to nothing."""
-        return -self.rank * float(psi[0]), np.array([-float(self.rank)])
+        return self._log_det_at_one - self.rank * float(psi[0]), np.array([-float(self.rank)])
+
+    @cached_property
+    def _log_det_at_one(self) -> float:
+        values = self.entries(np.zeros(1))
+        upper = sparse.csc_array((values, (self.left, self.right)), shape=(self.width, self.width))
+        return SparsePrecision.of(upper, np.empty(0, dtype=np.intp)).log_det
 
     def follow(self, psi: FloatArray, x: FloatArray) -> FloatArray:
         """Minus the coefficients: directions without a penalty, where this is not so, have derivatives of zero."""
@@ -198,13 +206,13 @@ class Correlated:
         k = len(self.names)
         pairs = k * (k - 1) // 2
         bound = np.append(np.full(k, -np.log(LEAST)), np.full(pairs, _FARTHEST))
-        a, b = np.triu_indices(k)
-        starts = k * np.arange(self.levels)[:, None]
+        a, b = np.triu_indices(k, 1)
+        starts, diagonal = k * np.arange(self.levels)[:, None], np.arange(k * self.levels)
         found = {
             "upper": bound,
             "lower": -bound,
-            "left": (starts + a).ravel(),
-            "right": (starts + b).ravel(),
+            "left": np.concatenate([diagonal, (starts + a).ravel()]),
+            "right": np.concatenate([diagonal, (starts + b).ravel()]),
             "_root": np.linalg.inv(np.linalg.cholesky(self.moments)).T,
         }
         for name, value in found.items():
@@ -237,8 +245,9 @@ class Correlated:
 
     def entries(self, psi: Any) -> Any:
         """Entries of the precision matrix."""
-        k = len(self.names)
-        return np.tile(np.linalg.inv(self.covariance(psi))[np.triu_indices(k)], self.levels)
+        precision = np.linalg.inv(self.covariance(psi))
+        above = precision[np.triu_indices(len(self.names), 1)]
+        return np.concatenate([np.tile(np.diagonal(precision), self.levels), np.tile(above, self.levels)])
 
     def derivatives(self, psi: FloatArray) -> FloatArray:
         """Their derivatives."""
@@ -250,6 +259,7 @@ class Correlated:
         # Partial correlations beside the diagonal of the root: 1 - tanh(x)^2 once for each of them in the square.
         correlations = psi[k:]
         value = float(np.sum(psi[:k]) - 2.0 * np.sum(np.log(np.cosh(correlations))))
+        value += 2.0 * float(np.linalg.slogdet(self._root)[1])
         return -self.levels * value, -self.levels * np.append(np.ones(k), -2.0 * np.tanh(correlations))
 
     def follow(self, psi: FloatArray, x: FloatArray) -> FloatArray:
