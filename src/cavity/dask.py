@@ -443,8 +443,12 @@ def _meetings_of(rows: Rows, columns: Any) -> Any:
     return meetings(rows.matrix(), columns)
 
 
-def _folded(plus: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
+def _folded(plus: Callable[[Any, Any], Any], *values: Any) -> Any:
     return reduce(plus, values)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _size_of_rows(rows: Rows) -> int:
@@ -467,8 +471,8 @@ class _Source:
     def cavity_summary(self, targets: str) -> Summary:
         """Check all blocks, and sum them up."""
         numbers, tasks = targets == "numbers", self._tasks
-        self._checked = tasks.load(_read, [(*block, numbers) for block in self._blocks])
-        names = range(len(self._checked))
+        names = range(len(self._blocks))
+        self._checked = tasks.start(_read, [(*block, numbers) for block in self._blocks], names)
         self._looks = tasks.fetch(tasks.start(_look_at, [(block, numbers) for block in self._checked], names))
         self._summary = _summed_up(self._looks, any(block[3] is not None for block in self._blocks))
         return self._summary
@@ -487,7 +491,7 @@ class _Source:
         told = coding, intercept, summary.classes, levels, columns
         rows = tasks.start(_arrange, [([self._checked[i] for i in part], *told) for part in parts], names)
         self._checked = []
-        distinct, weight, *sums = tasks.total(tasks.start(_totals, [(part,) for part in rows]), operator.add)
+        distinct, weight, *sums = tasks.total(rows, operator.add, _totals)
         density = sum(look.entries for look in looks) / max(count * (width - int(intercept)), 1)
         return _PreparedRows(tasks, rows, names, (int(distinct), width), density, [one / weight for one in sums])
 
@@ -582,13 +586,13 @@ class _PreparedRows:
 
     def analysis(self) -> Analysis:
         """Analyse the pattern of a sparse precision matrix: columns meet where they meet in any partition."""
-        tasks, parts = self.tasks, [(part,) for part in self.rows]
+        tasks = self.tasks
 
         def met(columns: Any) -> Iterator[Any]:
-            for one in tasks.start(_meetings_of, [(*part, columns) for part in parts]):
+            for one in tasks.start(_meetings_of, [(part, columns) for part in self.rows]):
                 yield tasks.fetch([one])[0]
 
-        return analyse_meetings(tasks.total(tasks.start(_columns_of, parts), ColumnCounts.plus), met)
+        return analyse_meetings(tasks.total(self.rows, ColumnCounts.plus, _columns_of), met)
 
     def close(self) -> None:
         """Nothing to give back: handles are released with this."""
@@ -605,7 +609,7 @@ class _PreparedRows:
         checkpoint = None
         if task.checkpoint is not None:
             # To the digits that do not depend on the partitions, in which sums are rounded.
-            hashes = self.tasks.total(self.tasks.start(_sum_of_hashes, [(part,) for part in self.rows]), operator.add)
+            hashes = self.tasks.total(self.rows, operator.add, _sum_of_hashes)
             checkpoint = task.checkpoint(" ".join(f"{sum_of_one:.7g}" for sum_of_one in hashes))
         for k, center in enumerate(self.centers):
             partitions = ClusterPartitions(self.tasks, self.rows, self.names, task.analysis)
@@ -657,7 +661,7 @@ class ClusterPartitions:
 
         def attempt(shared: Any) -> tuple[list[Any], Sums]:
             swept = self._start(_sweep_part, shared, mixes)
-            return swept, self._tasks.total(self._tasks.start(_sums_of, [(one,) for one in swept]), Sums.plus)
+            return swept, self._tasks.total(swept, Sums.plus, _sums_of)
 
         swept, sums = self._repeated(attempt, message)
         for k, sites in zip(mixes, swept, strict=True):
@@ -721,41 +725,40 @@ class _Tasks:
             self.threads = max(1, int(sum(client.nthreads().values())))
         self._futures: weakref.WeakSet[Future] = weakref.WeakSet()
 
-    def load(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Run a function on parts of Dask collections, one task for each tuple of arguments."""
-        call, tries = dask.delayed(_named, pure=False), 1 if self.client is None else _TRIES
-        parts = [call(function, k, tries, *args, dask_key_name=_key(function)) for k, args in enumerate(arguments)]
-        if self.client is None:
-            return list(self._local(*parts))
-        return self._kept(self.client.compute(parts, retries=_TRIES - 1))
-
     def start(
         self,
         function: Callable[..., Any],
         arguments: Sequence[tuple[Any, ...]],
         names: Sequence[object] | None = None,
     ) -> list[Any]:
-        """Run a function once for each tuple of arguments; a task that has a name is named in its errors."""
-        each = [None] * len(arguments) if names is None else names
-        if self.client is None:
-            # Dask does not look into what is bound: values of earlier tasks are handed over as they are.
-            calls = [partial(_named, function, name, 1, *args) for name, args in zip(each, arguments, strict=True)]
-            return list(self._local(*(dask.delayed(call, pure=False)() for call in calls)))
-        submit = partial(self.client.submit, retries=_TRIES - 1, pure=False)
-        return self._kept(
-            [
-                submit(_named, function, name, _TRIES, *args, key=_key(function))
-                for name, args in zip(each, arguments, strict=True)
-            ]
-        )
+        """Run a function once for each tuple of arguments; a task that has a name is named in its errors.
 
-    def total(self, handles: Sequence[Any], plus: Callable[[Any, Any], Any]) -> Any:
-        """Add up in groups, and groups of these, and wait for the sum."""
-        parts = list(handles)
+        Arguments are values, handles, and parts of Dask collections.
+        """
+        return self._computed(self._graph(function, arguments, names))
+
+    def total(self, handles: Sequence[Any], plus: Callable[[Any, Any], Any], of: Callable[[Any], Any] = _same) -> Any:
+        """Add up a function of results in groups, and groups of these, in one graph, and wait for the sum."""
+        parts = self._graph(of, [(handle,) for handle in handles])
         while len(parts) > 1:
-            groups = [(plus, parts[i : i + _BRANCHES]) for i in range(0, len(parts), _BRANCHES)]
-            parts = self.start(_folded, groups)
-        return self.fetch(parts)[0]
+            groups = [(plus, *parts[i : i + _BRANCHES]) for i in range(0, len(parts), _BRANCHES)]
+            parts = self._graph(_folded, groups)
+        return self.fetch(self._computed(parts))[0]
+
+    def _graph(
+        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], names: Sequence[object] | None = None
+    ) -> list[Any]:
+        tries, call = 1 if self.client is None else _TRIES, dask.delayed(_named, pure=False)
+        each = [None] * len(arguments) if names is None else names
+        return [
+            call(function, name, tries, *map(_argument, args), dask_key_name=_key(function))
+            for name, args in zip(each, arguments, strict=True)
+        ]
+
+    def _computed(self, tasks: list[Any]) -> list[Any]:
+        if self.client is None:
+            return list(self._local(*tasks))
+        return self._kept(list(self.client.compute(tasks, retries=_TRIES - 1)))
 
     def share(self, value: Any) -> Any:
         """Send a value to one worker, from which others take it; it cannot be computed again."""
@@ -820,6 +823,12 @@ class _Tasks:
     def _check_connected(self) -> None:
         if self.client is not None and self.client.status != "running":
             raise RuntimeError("the connection to the cluster was closed during the fit")
+
+
+def _argument(value: Any) -> Any:
+    """Make a value of this package one node of a graph, which Dask does not look into."""
+    whole = isinstance(value, Rows | Message | Analysis)
+    return dask.delayed(value, traverse=False, pure=False, name=_key(type(value))) if whole else value
 
 
 def _key(function: Callable[..., Any]) -> str:
