@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cavity._types import FloatArray
-from cavity.gaussians.factorial import FactorialGaussian
+from cavity.terms.prior import Prior
 
 
 class Refusal(Enum):
@@ -158,7 +158,7 @@ class Result:
     sites: Any
     status: Status
     trace: Trace
-    prior: FactorialGaussian
+    prior: Prior
     loss: Any = None
     noise: FloatArray | None = field(default=None, repr=False)
     state: Mapping[str, Any] = field(default_factory=dict, repr=False)

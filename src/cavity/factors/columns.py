@@ -18,6 +18,9 @@ from cavity.factors.rows import ENTRIES_AT_ONCE
 
 # A deviation below this share of the mean is rounding.
 _CONSTANT = 1e-12
+# Columns of smaller numbers are columns of zeros: variances of their coefficients, by the square, leave the numbers
+# that there are.
+_LEAST = float(np.finfo(np.float64).tiny) ** 0.25
 
 
 class Columns(NamedTuple):
@@ -206,7 +209,7 @@ class ColumnSums(NamedTuple):
             others = np.where(is_common, weight - self.at_zero, weight)
             with np.errstate(all="ignore"):
                 unit = np.sqrt((self.squares + weight * np.square(self.mean)) / others)
-            return Columns(np.zeros(unit.size), _coarse(np.where(np.isfinite(unit) & (unit > 0.0), unit, 1.0)))
+            return Columns(np.zeros(unit.size), _coarse(np.where(np.isfinite(unit) & (unit > _LEAST), unit, 1.0)))
         deviation = np.sqrt(self.squares / weight)
         constant = (self.largest <= self.least) | (deviation <= _CONSTANT * np.abs(self.mean))
         counts = np.array([self.at_zero, self.at_least, self.at_largest])
@@ -222,7 +225,7 @@ class ColumnSums(NamedTuple):
         center = np.where(is_common, common, self.mean)
         unit = np.where(is_common, distance, deviation)
         unit = np.where(constant | ~np.isfinite(unit) | ~(unit > 0.0), np.abs(center), unit)
-        unit = _coarse(np.where(unit > 0.0, unit, 1.0))
+        unit = _coarse(np.where(unit > _LEAST, unit, 1.0))
         return Columns(np.where(np.isfinite(center), unit * np.round(center / unit * 2.0**30) / 2.0**30, 0.0), unit)
 
     def sizes(self, columns: Columns) -> FloatArray:
