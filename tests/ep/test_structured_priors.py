@@ -210,6 +210,21 @@ def test_a_continued_run_is_the_whole_one(storage, tmp_path):
     assert continued.log_evidence == whole.log_evidence
 
 
+def test_a_run_whose_updates_were_all_rejected_has_no_evidence():
+    class Spoilt(Logistic):
+        def value(self, y, z):
+            return np.nan * z
+
+        def derivatives(self, y, z):
+            return np.nan * z, np.nan * z, np.nan * z
+
+    X, y, prior, _ = problem(n=50, classify=True)
+    rows = Rows.arrange(X, y[None], None, False)
+    result = run(Spoilt(), rows, DensePosterior(rows, prior), Options(max_iter=2))
+    assert result.status.name == "NONFINITE"
+    assert np.isnan(result.log_evidence)
+
+
 def test_averages_of_a_block_are_those_of_a_fine_grid():
     """One random walk whose variance is uncertain: flat in its standard deviation, times the exponential prior."""
     n, count = 30, 6

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from cavity._types import FloatArray
+from cavity.gaussians.factorial import FactorialGaussian
 from cavity.terms.prior import Prior
 
 
@@ -185,7 +186,8 @@ class Result:
         NaN where there is none: after a run that diverged, or that ended at the prior since updates were refused.
         """
         is_prior = self.trace.refused > 0 and np.array_equal(self.posterior.mean, self.prior.mean)
-        is_prior = is_prior and np.array_equal(self.posterior.variance, self.prior.variance)
+        if isinstance(self.prior, FactorialGaussian):
+            is_prior = is_prior and np.array_equal(self.posterior.variance, self.prior.variance)
         return math.nan if is_prior or self.status is Status.DIVERGED else float(self.posterior.log_mass)
 
     def raise_for_status(self) -> Result:
