@@ -211,7 +211,9 @@ def test_a_continued_run_is_the_whole_one(storage, tmp_path):
 
 
 def test_a_run_whose_updates_were_all_rejected_has_no_evidence():
-    class Spoilt(Logistic):
+    class Spoilt:
+        targets = "signs"
+
         def value(self, y, z):
             return np.nan * z
 
