@@ -17,7 +17,6 @@ Schur complement (Takahashi's recursion, one set at a time).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -384,19 +383,19 @@ def _shared(sizes: IndexArray, counts: IndexArray) -> tuple[IndexArray, float]:
 class SparseCholesky:
     """A factorised matrix; all vectors are in the order of elimination, with columns along the first axis.
 
-    ``values`` is the flat array, with R and W in the places of A and B. ``root`` is the lower Cholesky factor of the
-    corner.
+    ``parts`` has R and W of every step, R as stacked matrices, W as one sparse matrix whose last column is empty.
+    ``root`` is the lower Cholesky factor of the corner.
     """
 
     elimination: Elimination
-    values: FloatArray
+    parts: tuple[tuple[FloatArray, sparse.csr_array], ...]
     root: FloatArray
     log_det: float
 
     def solve(self, right: FloatArray) -> FloatArray:
         """Solve for one right-hand side, or several as columns."""
         x = self._with_last(right)
-        for step, roots, w in self._eliminated():
+        for step, (roots, w) in zip(self.elimination.steps, self.parts, strict=True):
             head = x[step.first : step.last]
             x[step.last :] -= w.T @ head
             stacked = head.reshape(*step.shape[:2], -1)
@@ -409,7 +408,7 @@ class SparseCholesky:
     def draw(self, noise: FloatArray) -> FloatArray:
         """Turn standard normal numbers into vectors whose covariance is the inverse."""
         x = self._with_last(noise)
-        for step, roots, _ in self._eliminated():
+        for step, (roots, _) in zip(self.elimination.steps, self.parts, strict=True):
             head = x[step.first : step.last]
             head[...] = (roots @ head.reshape(*step.shape[:2], -1)).reshape(head.shape)
         corner = x[self.elimination.layout.inner : -1]
@@ -423,7 +422,7 @@ class SparseCholesky:
         Rows are eliminated as the matrix was, and stay sparse: no solve, whatever columns meet in them.
         """
         result = np.zeros(rows.shape[0])
-        for step, roots, w in self._eliminated():
+        for step, (roots, w) in zip(self.elimination.steps, self.parts, strict=True):
             size = step.last - step.first
             head, rest = rows[:, :size], rows[:, size:]
             rows = rest - (head @ w)[:, :-1]
@@ -440,8 +439,8 @@ class SparseCholesky:
         layout = self.elimination.layout
         result = np.zeros(layout.size + 1)
         result[layout.corner_start : -1] = self.corner_inverse.ravel()
-        for step in reversed(self.elimination.steps):
-            (roots, w), (pivots, entries) = step.of(self.values), step.of(result)
+        for step, (roots, sparse_w) in zip(reversed(self.elimination.steps), reversed(self.parts), strict=True):
+            w, (pivots, entries) = sparse_w.data.reshape(step.shape), step.of(result)
             np.negative(self._times_inverse(step, w, result), out=entries)
             np.matmul(roots, roots.transpose(0, 2, 1), out=pivots)
             pivots -= entries @ w.transpose(0, 2, 1)
@@ -474,7 +473,7 @@ class SparseCholesky:
         return w @ inverse[step.targets][:, place.ravel()].reshape(count, m, m)
 
     def _back(self, x: FloatArray) -> FloatArray:
-        for step, _, w in reversed(list(self._eliminated())):
+        for step, (_, w) in zip(reversed(self.elimination.steps), reversed(self.parts), strict=True):
             x[step.first : step.last] -= w @ x[step.last :]
         return x[:-1]
 
@@ -482,25 +481,14 @@ class SparseCholesky:
         """Copy, with a last element that W has no entries for."""
         return np.concatenate([x, np.zeros((1, *np.shape(x)[1:]))])
 
-    def _eliminated(self) -> Iterator[tuple[EliminationStep, FloatArray, sparse.csr_array]]:
-        """Go through the steps with their roots and W; the last column of W is empty."""
-        total = self.elimination.layout.order.size
-        for step in self.elimination.steps:
-            roots, w = step.of(self.values)
-            _, k, m = step.shape
-            indices = np.repeat(step.columns, k, axis=0).ravel()
-            indptr = np.arange(0, indices.size + 1, m) if m else np.zeros(step.last - step.first + 1, dtype=np.int32)
-            shape = (step.last - step.first, total - step.last + 1)
-            yield step, roots, sparse.csr_array((w.ravel(), indices, indptr.astype(np.int32)), shape=shape)
-
 
 def eliminate(elimination: Elimination, values: FloatArray) -> SparseCholesky:
     """Factorise the matrix whose entries are given in the flat array, which is overwritten."""
-    log_det = 0.0
-    layout = elimination.layout
+    layout, log_det, parts = elimination.layout, 0.0, []
     corner = layout.corner
     square = values[layout.corner_start : -1].reshape(corner, corner)
     for step in elimination.steps:
+        count, k, m = step.shape
         pivots, entries = step.of(values)
         try:
             roots = np.linalg.cholesky(pivots, upper=True)
@@ -509,22 +497,21 @@ def eliminate(elimination: Elimination, values: FloatArray) -> SparseCholesky:
         log_det += 2.0 * float(np.sum(np.log(np.diagonal(roots, axis1=1, axis2=2))))
         _invert(roots)
         half = roots.transpose(0, 2, 1) @ entries
-        pivots[...] = roots
-        np.matmul(roots, half, out=entries)
         if step.targets is None:
-            rows = _dense(elimination, step, half).reshape(len(half) * half.shape[1], corner)
+            rows = _dense(elimination, step, half).reshape(count * k, corner)
             square -= rows.T @ rows
         elif step.targets.size:
-            products = (half.transpose(0, 2, 1) @ half).reshape(len(half), -1)
-            m = half.shape[2]
+            products = (half.transpose(0, 2, 1) @ half).reshape(count, m * m)
             upper = np.flatnonzero(np.triu(np.ones((m, m), dtype=bool)))
             np.subtract.at(values, step.targets.ravel(), products[:, upper].ravel())
+        w = (roots @ half).ravel(), np.repeat(step.columns, k, axis=0).ravel(), m * np.arange(count * k + 1)
+        parts.append((roots, sparse.csr_array(w, shape=(count * k, layout.order.size - step.last + 1))))
     # The upper triangle in C order is the lower one in the order of LAPACK.
     root, failed = lapack.dpotrf(square.T, lower=1, overwrite_a=1) if corner else (square, 0)
     log_det += 2.0 * float(np.sum(np.log(np.diagonal(root)))) if not failed else np.nan
     if not np.isfinite(log_det):
         raise LinAlgError("the precision matrix is not positive definite")
-    return SparseCholesky(elimination, values, root, log_det)
+    return SparseCholesky(elimination, tuple(parts), root, log_det)
 
 
 def _invert(roots: NDArray[Any]) -> None:
