@@ -42,7 +42,7 @@ DENSE_ROW_WORK = 3.5  # times the square of the corner's columns: one column of 
 _MOST_LOOKED_AT = 2e8
 
 # Entries of the Schur complements, or of dense rows, in one step: bounds its temporary arrays to about 100 MB.
-_PAIRS_AT_ONCE = 4_000_000
+_PAIRS_AT_ONCE = 500_000
 
 
 class Level(NamedTuple):
@@ -283,6 +283,8 @@ class EliminationStep(NamedTuple):
         What each supernode meets, one row each, counted from ``last``.
     targets
         Positions of the pairs of these, upper triangle. Absent where all lie in the corner and rows count as dense.
+    upper, whole
+        Places of the upper triangle in a flat square, and of the elements of a square in a flat triangle.
     """
 
     first: int
@@ -290,6 +292,8 @@ class EliminationStep(NamedTuple):
     start: int
     columns: NDArray[np.int32]
     targets: NDArray[np.int32] | None
+    upper: IndexArray
+    whole: IndexArray
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -342,19 +346,27 @@ def plan(ordering: Ordering) -> Elimination:
     first, starts, begins = (np.cumsum(each) - each for each in (fronts, fronts * strides, np.append(counts, 0)))
     owner, size = np.repeat(np.arange(fronts.size), fronts), int(np.sum(fronts * strides))
     layout = Layout(order, owner, first, fronts, strides, starts, keys, begins, size)
-    steps = []
+    steps, triangles = [], {int(m): _triangle(m) for m in np.unique(widths)}
     for i, j in pairwise(cuts):
         columns = np.full((j - i, widths[i]), total)
         met = np.arange(widths[i]) < counts[i:j, None]
         columns[met] = keys[begins[i] : begins[j]] % total
         last, targets = int(first[j]), None
+        upper, whole = triangles[int(widths[i])]
         if not dense[i]:
-            targets = np.full((j - i, int(pairs_of(widths[i : i + 1])[0])), layout.size, dtype=np.int32)
-            left, right = (columns[:, each] for each in np.triu_indices(widths[i]))
-            met = right < total
+            left, right = (columns[:, each] for each in np.divmod(upper, widths[i]))
+            met, targets = right < total, np.full(left.shape, layout.size, dtype=np.int32)
             targets[met] = layout.positions(left[met], right[met])
-        steps.append(EliminationStep(int(first[i]), last, int(starts[i]), (columns - last).astype(np.int32), targets))
+        columns = (columns - last).astype(np.int32)
+        steps.append(EliminationStep(int(first[i]), last, int(starts[i]), columns, targets, upper, whole))
     return Elimination(layout, tuple(steps))
+
+
+def _triangle(m: int) -> tuple[IndexArray, IndexArray]:
+    upper = np.flatnonzero(np.triu(np.ones((m, m), dtype=bool)))
+    whole = np.zeros((m, m), dtype=np.intp)
+    whole.ravel()[upper] = np.arange(upper.size)
+    return upper, np.maximum(whole, whole.T).ravel()
 
 
 def _shared(sizes: IndexArray, counts: IndexArray) -> tuple[IndexArray, float]:
@@ -437,8 +449,8 @@ class SparseCholesky:
     def inverse(self) -> FloatArray:
         """Entries of the inverse on the pattern, in a flat array of the same layout."""
         layout = self.elimination.layout
-        result = np.zeros(layout.size + 1)
-        result[layout.corner_start : -1] = self.corner_inverse.ravel()
+        result = np.empty(layout.size + 1)
+        result[layout.corner_start : -1], result[-1] = self.corner_inverse.ravel(), 0.0
         for step, (roots, sparse_w) in zip(reversed(self.elimination.steps), reversed(self.parts), strict=True):
             w, (pivots, entries) = sparse_w.data.reshape(step.shape), step.of(result)
             np.negative(self._times_inverse(step, w, result), out=entries)
@@ -467,10 +479,7 @@ class SparseCholesky:
             product = np.zeros((count, k, corner + 1))
             product[..., :-1] = _dense(self.elimination, step, w) @ self.corner_inverse
             return np.asarray(product[_where(self.elimination, step)])
-        place = np.zeros((m, m), dtype=np.intp)  # of every pair among those that are kept once
-        place[np.triu_indices(m)] = np.arange(step.targets.shape[1])
-        place = np.maximum(place, place.T)
-        return w @ inverse[step.targets][:, place.ravel()].reshape(count, m, m)
+        return w @ np.take(inverse[step.targets], step.whole, axis=1).reshape(count, m, m)
 
     def _back(self, x: FloatArray) -> FloatArray:
         for step, (_, w) in zip(reversed(self.elimination.steps), reversed(self.parts), strict=True):
@@ -502,8 +511,7 @@ def eliminate(elimination: Elimination, values: FloatArray) -> SparseCholesky:
             square -= rows.T @ rows
         elif step.targets.size:
             products = (half.transpose(0, 2, 1) @ half).reshape(count, m * m)
-            upper = np.flatnonzero(np.triu(np.ones((m, m), dtype=bool)))
-            np.subtract.at(values, step.targets.ravel(), products[:, upper].ravel())
+            np.subtract.at(values, step.targets.ravel(), np.take(products, step.upper, axis=1).ravel())
         w = (roots @ half).ravel(), np.repeat(step.columns, k, axis=0).ravel(), m * np.arange(count * k + 1)
         parts.append((roots, sparse.csr_array(w, shape=(count * k, layout.order.size - step.last + 1))))
     # The upper triangle in C order is the lower one in the order of LAPACK.
