@@ -500,7 +500,7 @@ def eliminate(elimination: Elimination, values: FloatArray) -> SparseCholesky:
         count, k, m = step.shape
         pivots, entries = step.of(values)
         try:
-            roots = np.linalg.cholesky(pivots, upper=True)
+            roots: NDArray[Any] = np.linalg.cholesky(pivots, upper=True)
         except LinAlgError as error:
             raise LinAlgError("the precision matrix is not positive definite") from error
         log_det += 2.0 * float(np.sum(np.log(np.diagonal(roots, axis1=1, axis2=2))))
