@@ -228,46 +228,34 @@ def _segments(starts: IndexArray, lengths: IndexArray) -> IndexArray:
 class Layout(NamedTuple):
     """Where the entries of a matrix lie in the flat array; columns are counted in the order of elimination.
 
-    Every column has the number of its supernode, ``owner``; the corner is the last one. Every supernode has its
-    ``first`` column, its number of columns, ``sizes``, the length of its rows, ``strides``, where these begin,
-    ``starts``, and where the columns that it meets begin among ``keys`` (supernode times all columns, plus column).
-    ``size`` is the length of the flat array but for its last element, which belongs to no entry.
+    A row of the upper triangle begins with the columns of its supernode, up to its ``end``, at ``own`` plus the column.
+    Then come those that the supernode meets: they are found among ``keys`` as ``key`` plus the column, and lie at
+    ``met`` plus the place there. ``size`` is the length of the flat array but for its last element, which belongs to no
+    entry.
     """
 
     order: IndexArray
-    owner: IndexArray
-    first: IndexArray
-    sizes: IndexArray
-    strides: IndexArray
-    starts: IndexArray
+    end: IndexArray
+    own: IndexArray
+    key: IndexArray
+    met: IndexArray
     keys: IndexArray
-    begins: IndexArray
+    corner: int
+    corner_start: int
     size: int
-
-    @property
-    def corner(self) -> int:
-        """Number of columns of the corner."""
-        return int(self.sizes[-1])
 
     @property
     def inner(self) -> int:
         """Number of columns before the corner."""
-        return int(self.first[-1])
-
-    @property
-    def corner_start(self) -> int:
-        """Where the corner begins."""
-        return int(self.starts[-1])
+        return self.order.size - self.corner
 
     def positions(self, left: IndexArray, right: IndexArray) -> IndexArray:
         """Positions of the entries of pairs of columns, left <= right, that lie in the pattern."""
-        front = self.owner[left]
-        row, column = left - self.first[front], right - self.first[front]
-        outer = np.flatnonzero(column >= self.sizes[front])
-        met = front[outer]
-        keys = np.searchsorted(self.keys, met * self.order.size + right[outer])
-        column[outer] = self.sizes[met] + keys - self.begins[met]
-        return np.asarray(self.starts[front] + row * self.strides[front] + column)
+        result = self.own[left] + right
+        outer = right >= self.end[left]
+        left, right = left[outer], right[outer]
+        result[outer] = self.met[left] + np.searchsorted(self.keys, self.key[left] + right)
+        return result
 
 
 class EliminationStep(NamedTuple):
@@ -344,8 +332,19 @@ def plan(ordering: Ordering) -> Elimination:
     fronts = np.append(sizes, corner)
     strides = fronts + np.append(widths, 0)
     first, starts, begins = (np.cumsum(each) - each for each in (fronts, fronts * strides, np.append(counts, 0)))
-    owner, size = np.repeat(np.arange(fronts.size), fronts), int(np.sum(fronts * strides))
-    layout = Layout(order, owner, first, fronts, strides, starts, keys, begins, size)
+    owner = np.repeat(np.arange(fronts.size), fronts)
+    rows = starts[owner] + (np.arange(total) - first[owner]) * strides[owner]
+    layout = Layout(
+        order=order,
+        end=(first + fronts)[owner],
+        own=rows - first[owner],
+        key=owner * total,
+        met=rows + (fronts - begins)[owner],
+        keys=keys,
+        corner=corner,
+        corner_start=int(starts[-1]),
+        size=int(np.sum(fronts * strides)),
+    )
     steps, triangles = [], {int(m): _triangle(m) for m in np.unique(widths)}
     for i, j in pairwise(cuts):
         columns = np.full((j - i, widths[i]), total)

@@ -313,18 +313,17 @@ def _analysed(inner: sparse.csr_array, border: FloatArray, pattern: Pattern) -> 
     lengths = np.diff(turned.indptr).astype(np.int64)
     ends = np.concatenate([[0], np.cumsum(lengths * (lengths + 1) // 2)])
     data, where = np.empty(ends[-1]), np.empty(ends[-1], dtype=np.int32)
-    cuts = np.flatnonzero(np.diff(ends // _PRODUCTS_AT_ONCE)) + 1
-    for part in map(slice, [0, *cuts], [*cuts, inner.shape[0]]):
-        some = rows_of(turned, part)
-        # Every entry with itself and the later ones of its row.
-        counts = np.repeat(some.indptr[1:], np.diff(some.indptr)) - np.arange(some.nnz)
-        shifts = np.arange(some.nnz) - (np.cumsum(counts) - counts)
-        partners = np.arange(int(counts.sum())) + np.repeat(shifts, counts)
-        left, right = np.repeat(some.indices.astype(np.int64), counts), some.indices[partners].astype(np.int64)
-        products = slice(ends[part.start], ends[part.stop])
-        data[products] = np.repeat(some.data, counts) * some.data[partners] * np.where(left < right, 2.0, 1.0)
-        where[products] = numbers[layout.positions(left, right)]
-    products = sparse.csr_array((data, where, ends), shape=(inner.shape[0], pattern.at.size))
+    for length in np.unique(lengths[lengths > 0]):
+        alike, (first, second) = np.flatnonzero(lengths == length), np.triu_indices(length)
+        twice = np.where(first < second, 2.0, 1.0)
+        for some in np.array_split(alike, -(-alike.size * first.size // _PRODUCTS_AT_ONCE)):
+            entries = turned.indptr[some, None] + np.arange(length)
+            columns, values = turned.indices[entries].astype(np.int64), turned.data[entries]
+            left, right = (np.take(columns, each, axis=1).ravel() for each in (first, second))
+            products = (ends[some, None] + np.arange(first.size)).ravel()
+            data[products] = (np.take(values, first, axis=1) * np.take(values, second, axis=1) * twice).ravel()
+            where[products] = numbers[layout.positions(left, right)]
+    products = sparse.csr_array((data, where, ends.astype(np.int32)), shape=(inner.shape[0], pattern.at.size))
     return AnalysedRows(turned, border, products)
 
 
