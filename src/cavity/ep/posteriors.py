@@ -30,7 +30,15 @@ from cavity.factors.arranged import Rows
 from cavity.gaussians import Analysis, SparseGaussian, SparsePrecision
 from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
-from cavity.gaussians.sparse import AnalysedRows, PatternSums, Places, factorise_sums, pattern_of, rows_on
+from cavity.gaussians.sparse import (
+    AnalysedRows,
+    PatternSums,
+    Places,
+    factorise_sums,
+    pattern_of,
+    rows_of,
+    rows_on,
+)
 from cavity.terms.prior import Couplings, Prior, StructuredPrior, upper_of
 
 # Columns up to which weighted rows are multiplied as they are. Beyond, choosing rows by the sign of their weight first
@@ -441,7 +449,7 @@ class SparsePosterior:
     def _rows_of(self, part: slice) -> tuple[Any, AnalysedRows]:
         """Rows of a block as CSR, and analysed; the last block is kept."""
         if self._last[0] != part or self._last[2] is None:
-            matrix = self.rows.csr(part) if self._matrix is None else self._matrix[part]
+            matrix = self.rows.csr(part) if self._matrix is None else rows_of(self._matrix, part)
             own = rows_on(self._pattern, matrix) if self._analysed is None else self._analysed.part(part)
             self._last = part, matrix, own
         _, matrix, analysed = self._last
