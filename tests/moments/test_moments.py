@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy.special import expit, ndtr
 
 from cases import all_components
 from cavity import losses
 from cavity.moments import Tilts, tilts
-from cavity.moments.constants import LEAST_MASS, PROBIT_SQUARES, PROBIT_WEIGHTS
+from cavity.moments.logistic import LEAST_MASS
 from cavity.moments.tilted import tail
 from tilt_cases import (
     CLOSED,
@@ -106,17 +105,6 @@ def test_quadrature_is_right_for_gamma(y, scale, s, place, beta):
 def test_narrow_products_of_smooth_losses_are_right_to_ten_digits(loss, data, s, m, beta):
     y = data.draw(st.sampled_from(TARGETS[loss.targets]))
     assert_tilt(tilt(loss, y, m, s * s, beta), brute(loss, y, m, s, beta), 1e-10)
-
-
-def test_the_logistic_function_is_a_mixture_of_probits():
-    squares, weights = PROBIT_SQUARES, PROBIT_WEIGHTS
-    z, s = np.linspace(-12.0, 0.0, 1201)[:, None], np.sqrt(squares)
-    mass, density = ndtr(z / s) @ weights, np.exp(-0.5 * (z / s) ** 2) @ (weights / s) / math.sqrt(2.0 * math.pi)
-    wanted = expit(z[:, 0])
-    enough = wanted >= LEAST_MASS
-    assert np.max(np.abs(mass - wanted)) < 1e-14
-    assert np.max(np.abs(mass / wanted - 1.0)[enough]) < 1e-11
-    assert np.max(np.abs(density / (wanted * (1.0 - wanted)) - 1.0)[enough]) < 1e-11
 
 
 @given(st.sampled_from([0.3, 1.0, 2.5]), st.sampled_from([-1.0, 1.0]), widths, means, st.floats(-10.0, 10.0))

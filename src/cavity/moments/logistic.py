@@ -18,6 +18,7 @@ import numpy as np
 from scipy.special import erfcx
 
 from cavity._types import FloatArray
+from cavity.quadrature import hermite_polynomials
 
 # Inverse height of the standard normal density.
 ROOT_2PI = math.sqrt(2.0 * math.pi)
@@ -101,3 +102,69 @@ def log_mean_and_slopes(m: FloatArray, v: FloatArray) -> tuple[FloatArray, Float
     slope = sums[1] / mass
     second = -(center * sums[2] / mass + slope * slope)
     return np.where(is_low, m + 0.5 * v + log_mean, log_mean), np.where(is_low, 1.0 - slope, slope), second
+
+
+# Widths up to which a Gauss-Hermite rule of so many nodes keeps the errors of log mass, of the shift in tilted standard
+# deviations and of the ratio below 3e-10 for every mean.
+_RULES = ((0.17, 6), (0.52, 12), (0.95, 24), (1.8, 64))
+# Under a smaller mass, the change of the variance is a difference that has fewer than ten digits.
+LEAST_MASS = 1e-4
+
+
+def logistic_tilts(slope: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray) -> FloatArray:
+    r"""Log mass, shift and ratio of :math:`N(z; m, v)\, \sigma(b z)^\beta` for slopes b, of shape ``(3, n)``.
+
+    By Gauss-Hermite rules where the Gaussian is narrow, and by the mixture of probits where it is wide and the power is
+    one; NaN where neither serves.
+    """
+    m, s = slope * mean, slope * np.sqrt(variance)
+    width, found = np.abs(s) * np.maximum(power, 1.0), np.full((3, m.size), np.nan)
+    narrower = 0.0
+    for widest, order in _RULES:
+        chosen = np.flatnonzero((narrower <= width) & (width < widest))
+        narrower = widest
+        if chosen.size == m.size:
+            return _by_rule(order, m, s, power)
+        if chosen.size:
+            found[:, chosen] = _by_rule(order, m[chosen], s[chosen], power[chosen])
+    chosen = np.flatnonzero((narrower <= width) & (power == 1.0))
+    if chosen.size:
+        m, s = m[chosen], s[chosen]
+        v = s * s
+        log_mass, first, second = log_mean_and_slopes(m, v)
+        told = np.maximum(log_mass, log_mass - m - 0.5 * v) >= math.log(LEAST_MASS)
+        found[:, chosen] = np.where(told, [log_mass, s * first, 1.0 + v * second], np.nan)
+    return found
+
+
+def _by_rule(order: int, m: FloatArray, s: FloatArray, power: FloatArray) -> FloatArray:
+    r"""Integrate by one Gauss-Hermite rule about the mean.
+
+    With :math:`q = \sigma(m) = 1 - p`, the factor relative to its value at the mean is
+
+    .. math:: \frac{\sigma(m + s x)}{\sigma(m)} = \frac{1}{q + p\, e^{-s x}},
+
+    which never overflows and takes one exponential per node.
+    """
+    nodes, weights = hermite_polynomials(order)
+    margin = np.minimum(-m, 700.0)  # beyond, exp would overflow, and the loss is straight to rounding
+    e = np.exp(margin)
+    cost = np.log1p(e) - (m + margin)
+    q = 1.0 / (1.0 + e)
+    p, sums, is_one = e * q, np.empty((3, m.size)), bool(np.all(power == 1.0))
+    for start in range(0, m.size, NUMBERS_AT_ONCE // order):
+        some = slice(start, start + NUMBERS_AT_ONCE // order)
+        f = -nodes[:, None] * s[some]
+        np.exp(f, out=f)
+        f *= p[some]
+        f += q[some]
+        if is_one:
+            np.divide(1.0, f, out=f)
+        else:
+            np.log(f, out=f)
+            f *= -power[some]
+            np.exp(f, out=f)
+        np.matmul(weights, f, out=sums[:, some])
+    mass, first, second = sums
+    shift = first / mass
+    return np.stack([np.log(mass) - power * cost, shift, 1.0 + (second / mass - shift * shift)])
