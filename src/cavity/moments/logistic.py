@@ -47,28 +47,25 @@ def _probits() -> tuple[FloatArray, FloatArray]:
 PROBIT_SQUARES, PROBIT_WEIGHTS = _probits()
 
 
-def log_logistic_mean(sign: FloatArray | float, mean: FloatArray, variance: FloatArray) -> FloatArray:
-    r"""Logarithm of :math:`E[\sigma(y z)]`, :math:`z \sim N(m, v)`: the log predictive of the logistic loss.
+def log_mean_logistic(mean: FloatArray, variance: FloatArray) -> FloatArray:
+    r"""Logarithm of :math:`E[\sigma(z)]`, :math:`z \sim N(m, v)`: the log predictive of the logistic loss.
 
-    Errors are below 1e-9 or, in far tails, rounding, at every mean and variance; and below a billionth of the
-    logarithm where it is near zero. `NaN` where mean or variance is no number.
+    Errors are below 1e-9 at every mean and variance, and below a billionth of a logarithm that is near zero; in far
+    tails they are rounding. NaN where mean or variance is no number.
 
     Parameters
     ----------
-    sign
-        Labels y, -1 and +1, one per row or one for all; times the sharpness of the loss.
     mean, variance
-        Means and variances of the predictors, of shape ``(n,)``.
+        Means and variances of the predictor times label and sharpness, of shape ``(n,)``.
 
     Examples
     --------
-    >>> log_logistic_mean(-1.0, np.array([0.0, 30.0, 690.8]), np.array([1.0, 1.0, 1e3])).round(4)
+    >>> log_mean_logistic(-np.array([0.0, 30.0, 690.8]), np.array([1.0, 1.0, 1e3])).round(4)
     array([  -0.6931,  -29.5   , -241.6482])
     """
     with np.errstate(all="ignore"):
-        m = sign * mean
-        less_likely = log_mean_and_slopes(-np.abs(m), np.square(sign) * variance)[0]
-        return np.where(m > 0.0, np.log1p(-np.exp(less_likely)), less_likely)
+        less_likely = log_mean_and_slopes(-np.abs(mean), variance)[0]
+        return np.where(mean > 0.0, np.log1p(-np.exp(less_likely)), less_likely)
 
 
 def log_mean_and_slopes(m: FloatArray, v: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
