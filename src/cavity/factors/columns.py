@@ -59,9 +59,8 @@ class Columns(NamedTuple):
 
     def standardise(self, block: FloatArray) -> None:
         """Bring the first columns of dense rows to these units, in place."""
-        if not self.is_plain:
-            block[:, : self.unit.size] -= self.center
-            block[:, : self.unit.size] /= self.unit
+        block[:, : self.unit.size] -= self.center
+        block[:, : self.unit.size] /= self.unit
 
     def matrix(self, other: Columns, intercept: bool) -> FloatArray:
         """Matrix that turns coefficients for these columns into those for others, intercept last."""
