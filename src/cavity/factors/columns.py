@@ -33,14 +33,9 @@ class Columns(NamedTuple):
         """Columns as they are."""
         return cls(np.zeros(width), np.ones(width))
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether columns are left as they are."""
-        return not np.any(self.center) and bool(np.all(self.unit == 1.0))
-
     def standardised(self, X: Any) -> Any:
         """Rows in these units, dense or CSR, in double precision; columns with a centre other than zero are full."""
-        if self.is_plain:
+        if not np.any(self.center) and np.all(self.unit == 1.0):
             return X
         if not sparse.issparse(X):
             return (X - self.center) / self.unit

@@ -225,9 +225,10 @@ def joint_log_masses(loss: Any, y: FloatArray, mean: FloatArray, variance: Float
     """
     n, k = mean.shape
     nodes, weights = _grid(k, True)[:2] if k in _GRIDS else _fixed_nodes(k)
-    parts = _slices(np.arange(n), weights.size * (k + 2))
-    found = [_log_masses(loss, y[part], mean[part], variance[part], nodes, weights) for part in parts]
-    return np.concatenate([np.empty(0), *found])
+    found = np.empty(n)
+    for part in _slices(np.arange(n), weights.size * (k + 2)):
+        found[part] = _log_masses(loss, y[part], mean[part], variance[part], nodes, weights)
+    return found
 
 
 def _log_masses(loss: Any, y: Any, mean: Any, variance: Any, nodes: FloatArray, weights: FloatArray) -> FloatArray:
