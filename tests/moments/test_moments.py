@@ -81,6 +81,38 @@ def test_closed_forms_are_the_integrals(loss, data, s, place, beta):
     assert_tilt(tilt(loss, y, m, s * s, beta), brute(loss, y, m, s, beta), 1e-8)
 
 
+class Stairs(NamedTuple):
+    """A user's own loss of six pieces with three valleys: absolute errors that are forgiven near multiples of three."""
+
+    depth: float = 2.0
+
+    @property
+    def targets(self) -> str:
+        return "reals"
+
+    def value(self, y: Any, z: Any) -> Any:
+        ends, slopes, offsets = zip(*self.pieces(y), strict=True)
+        return np.select([z <= end for end in ends], [a + b * z for a, b in zip(offsets, slopes, strict=True)])
+
+    def derivatives(self, y: Any, z: Any) -> tuple[Any, Any, Any]:
+        ends, slopes, _ = zip(*self.pieces(y), strict=True)
+        return self.value(y, z), np.select([z <= end for end in ends], [b + 0.0 * z for b in slopes]), 0.0 * z
+
+    def pieces(self, y: Any) -> tuple[tuple[Any, float, Any], ...]:
+        found, slope, height = [], -self.depth, 0.0
+        for k, place in enumerate((-3.0, -1.5, 0.0, 1.5, 3.0)):
+            found.append((y + place, slope, height - slope * (y + place)))
+            height += 0.0 if k == 4 else 1.5 * -slope
+            slope = -slope
+        return (*found, (np.inf, slope, -slope * (y + 3.0)))
+
+
+@given(st.floats(-3.0, 3.0), widths, means, st.sampled_from([0.3, 1.0, 20.0]))
+def test_pieces_of_many_valleys_are_joined(y, s, place, beta):
+    loss, m = Stairs(), place * s
+    assert_tilt(tilt(loss, y, m, s * s, beta), brute(loss, y, m, s, beta), 1e-8)
+
+
 @pytest.mark.parametrize("loss", OTHERS, ids=repr)
 @given(st.data(), widths, means, betas)
 def test_quadrature_is_right_for_every_width(loss, data, s, place, beta):
