@@ -18,6 +18,9 @@ from cavity._types import FloatArray
 
 # A deviation below this share of the mean is rounding.
 _CONSTANT = 1e-12
+# Columns of smaller numbers are columns of zeros: variances of their coefficients, by the square, leave the numbers
+# that there are.
+_LEAST = float(np.finfo(np.float64).tiny) ** 0.25
 # Dense entries that are summed at once: 512 kB.
 _ENTRIES_AT_ONCE = 1 << 16
 
@@ -215,7 +218,7 @@ class ColumnSums(NamedTuple):
             unit = np.sqrt((self.squares + weight * np.square(self.mean - center)) / others)
         unit = np.where(constant | ~np.isfinite(unit) | ~(unit > 0.0), otherwise, unit)
         # To a billionth: sums over weighted and over repeated rows then agree to the last bit.
-        fraction, exponent = np.frexp(np.where(unit > 0.0, unit, 1.0))
+        fraction, exponent = np.frexp(np.where(unit > _LEAST, unit, 1.0))
         unit = np.ldexp(np.round(np.ldexp(fraction, 30)), exponent - 30)
         return Columns(np.where(np.isfinite(center), unit * np.round(center / unit * 2.0**30) / 2.0**30, 0.0), unit)
 
