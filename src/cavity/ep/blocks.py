@@ -25,7 +25,7 @@ from cavity.ep.hyperparameters import Hyperparameters, NormalRows, maximise_norm
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
 from cavity.ep.result import Refusal, Result, Status
 from cavity.ep.sites import Changes, RowSites, by_row, log_scale, propose
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss, offers
 from cavity.losses.noise import site_factor, with_scale

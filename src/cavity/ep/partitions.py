@@ -38,7 +38,7 @@ from cavity.ep.natural import DenseNatural
 from cavity.ep.posteriors import DensePosterior, JointPosterior, SparsePosterior, doubling_parts
 from cavity.ep.result import Refusal, Result
 from cavity.ep.sites import RowSites, propose
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss

@@ -26,7 +26,7 @@ from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtpttr, dtrtri, dtrttp
 
 from cavity._types import FloatArray
 from cavity.ep.natural import DenseNatural, SparseNatural
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis, SparseGaussian, SparsePrecision
 from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError

@@ -25,8 +25,8 @@ from cavity.estimators.parameters import Parameters, Plan, PlannedRows, threads_
 from cavity.estimators.progress import loop_report
 from cavity.estimators.rows import Data, squared, with_intercept
 from cavity.factors import LinearBatches
-from cavity.factors.arranged import Rows
 from cavity.factors.columns import Columns, ColumnSums
+from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis, analyse
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.factorial import FactorialGaussian
