@@ -28,6 +28,8 @@ class Fit(NamedTuple):
     columns: Columns
     unit: float
     center: float
+    groups: list
+    rows: Rows
 
     def predict(self, frame):
         """Mean and standard deviation of the linear predictor."""
@@ -57,14 +59,24 @@ class Fit(NamedTuple):
         return np.append(level, each)
 
 
+def posterior_of(rows, prior, storage):
+    """A posterior without sites, dense or sparse."""
+    if storage == "dense":
+        return DensePosterior(rows, prior)
+    coupled = None
+    if isinstance(prior, StructuredPrior):
+        pairs = prior.couplings
+        coupled = sparse.csr_array((np.ones(pairs.left.size), (pairs.left, pairs.right)), shape=(prior.dim,) * 2)
+    return SparsePosterior(rows, analyse(rows.matrix(), coupled=coupled), prior, rows.matrix())
+
+
 def fit(formula, frame, y, loss=None, given=None, storage="auto", tol=1e-5, weights=None, rate=None, groups=None):
     """Fit terms; targets of the squared loss are brought to units of their own, and its noise is found."""
     terms = Formula.parse(formula, given).terms if isinstance(formula, str) else formula
     normal = loss is None
     center, unit = (float(np.mean(y)), float(np.std(y))) if normal else (0.0, 1.0)
     loss = Squared(0.5) if normal else loss
-    design = Design.learn(terms, frame, weights)
-    matrix = design.matrix(frame)
+    design, matrix = Design.learn(terms, frame, weights)
     measured, columns = ColumnSums.of(matrix, weights), Columns.plain(matrix.shape[1])
     own, all_columns = design.ordinary, measured.columns(design.intercept)
     columns.center[own], columns.unit[own] = all_columns.center[own], all_columns.unit[own]
@@ -74,14 +86,7 @@ def fit(formula, frame, y, loss=None, given=None, storage="auto", tol=1e-5, weig
     rows = Rows.arrange(matrix, ((y - center) / unit)[None], weights, design.intercept, columns=columns)
     if storage == "auto":
         storage = "sparse" if sparse.issparse(matrix) else "dense"
-    if storage == "dense":
-        posterior = DensePosterior(rows, prior)
-    else:
-        coupled = None
-        if isinstance(prior, StructuredPrior):
-            pairs = prior.couplings
-            coupled = sparse.csr_array((np.ones(pairs.left.size), (pairs.left, pairs.right)), shape=(prior.dim,) * 2)
-        posterior = SparsePosterior(rows, analyse(rows.matrix(), coupled=coupled), prior, rows.matrix())
+    posterior = posterior_of(rows, prior, storage)
     free = Hyperparameters(groups, normal, 1e-4)
     result = run(loss, rows, posterior, Options(200, tol), hyperparameters=free)
     psi, found = hyperparameters_of(result.prior, groups), {}
@@ -99,4 +104,4 @@ def fit(formula, frame, y, loss=None, given=None, storage="auto", tol=1e-5, weig
             start += count
     if normal:
         found["residual"] = {"sd": unit * result.loss.scale}
-    return Fit(design, result.posterior, result, found, columns, unit, center)
+    return Fit(design, result.posterior, result, found, columns, unit, center, groups, rows)

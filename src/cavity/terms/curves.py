@@ -93,33 +93,27 @@ class Smooth:
         levels = None
         if self.by is not None and not is_numeric_column(frame, self.by):
             levels = tuple(codes(frame, self.by, where)[1])
-        empty = np.empty((0, 0))
-        learned = LearnedSmooth(
-            self.x, self.by, levels, bool(self.cyclic), float(low), float(high - low), knots, empty, empty, where
-        )
-        n = knots.size - learned.cyclic
-        curved = learned.spline(knots, 2)
-        steps = np.diff(knots)
-        ends = curved[1:], curved[:-1]
-        penalty = sum(
-            one.T @ (steps[:, None] / share * other)
-            for one, other, share in ((ends[0], ends[0], 3.0), (ends[1], ends[1], 3.0), (ends[0], ends[1], 3.0))
-        )
+        n, period = knots.size - bool(self.cyclic), float(high - low)
+        learned = LearnedSmooth(self.x, self.by, levels, bool(self.cyclic), float(low), period, knots, np.eye(n), where)
+        curved, steps = learned.spline(knots, 2), np.diff(knots)[:, None] / 3.0
+        left, right = curved[:-1], curved[1:]
+        penalty = left.T @ (steps * left) + right.T @ (steps * right) + left.T @ (steps * right)
         values, vectors = np.linalg.eigh(0.5 * (penalty + penalty.T))
-        bends = slice(1 if learned.cyclic else 2, n)
-        turned = vectors[:, bends] / np.sqrt(values[bends])
-        made = learned.spline(learned.scaled(x)) @ turned
+        free = 1 if self.cyclic else 2
+        turned = vectors[:, free:] / np.sqrt(values[free:])
         # Straight parts over the rows are left to the ordinary coefficients, and the mean square is one.
-        flat, root = learned.straight(learned.scaled(x)), np.sqrt(weights)[:, None]
-        removed = np.linalg.lstsq(root * flat, root * made, rcond=None)[0]
-        made = made - flat @ removed
-        size = float(np.sum(weights @ np.square(made)) / np.sum(weights))
-        return replace(learned, turned=turned / np.sqrt(size), removed=removed / np.sqrt(size))
+        z = learned.scaled(x)
+        made, flat = learned.spline(z), learned.straight(z)
+        weighted = weights[:, None] * made / np.sum(weights)
+        removed = np.linalg.solve((weights[:, None] * flat / np.sum(weights)).T @ flat, flat.T @ weighted)
+        turned = turned - learned.straight(knots[:n]) @ (removed @ turned)
+        size = float(np.sum(turned * ((made.T @ weighted) @ turned)))
+        return replace(learned, values=turned / np.sqrt(size))
 
 
 @dataclass(frozen=True, eq=False)
 class LearnedSmooth:
-    """Knots of a `Smooth` between zero and one, and its functions: splines by values at knots, less straight parts."""
+    """Knots of a `Smooth` between zero and one, and the values of its functions there."""
 
     x: str
     by: str | None
@@ -128,8 +122,7 @@ class LearnedSmooth:
     origin: float
     unit: float
     knots: FloatArray
-    turned: FloatArray
-    removed: FloatArray
+    values: FloatArray
     label: str
 
     shown = "curve"
@@ -147,7 +140,7 @@ class LearnedSmooth:
     @property
     def parts(self) -> tuple[Part, ...]:
         """One variance, or one per level."""
-        width = int(self.turned.shape[1])
+        width = int(self.values.shape[1])
         if self.levels is None:
             return (Part(self.label, width),)
         return tuple(Part(f"s({self.x}, {self.by}={level})", width, size=1.0) for level in self.levels)
@@ -162,12 +155,11 @@ class LearnedSmooth:
         return np.vander(z, 1 if self.cyclic else 2, increasing=True)
 
     def spline(self, z: FloatArray, derivative: int = 0) -> FloatArray:
-        """Splines that are one at one knot and zero at the others; straight beyond the knots."""
-        n = self.knots.size
+        """Evaluate the functions; they are straight beyond the knots."""
         if self.cyclic:
-            values = np.vstack([np.eye(n - 1), np.eye(1, n - 1)])
+            values = np.vstack([self.values, self.values[:1]])
             return np.asarray(CubicSpline(self.knots, values, bc_type="periodic")(z, derivative))
-        splines, inside = CubicSpline(self.knots, np.eye(n), bc_type="natural"), np.clip(z, 0.0, 1.0)
+        splines, inside = CubicSpline(self.knots, self.values, bc_type="natural"), np.clip(z, 0.0, 1.0)
         found = splines(inside, derivative)
         beyond = np.flatnonzero(z != inside)
         if beyond.size and not derivative:
@@ -176,8 +168,7 @@ class LearnedSmooth:
 
     def columns(self, frame: Any) -> Any:
         """Make its columns: dense, or CSR where every level has a curve."""
-        z = self.scaled(numbers(frame, self.x, self.label))
-        made = self.spline(z) @ self.turned - self.straight(z) @ self.removed
+        made = self.spline(self.scaled(numbers(frame, self.x, self.label)))
         if self.by is None:
             return made
         if self.levels is None:
@@ -295,9 +286,7 @@ class LearnedWalk:
     @property
     def penalty(self) -> sparse.csr_array:
         """Precision matrix of the coefficients where the variance is one."""
-        n, gaps = self.knots.size, np.diff(self.knots)
-        if self.period is not None:
-            gaps = np.append(gaps, self.period - (self.knots[-1] - self.knots[0]))
+        n, gaps = self.knots.size, self.gaps
         here = np.arange(gaps.size)
         steps = sparse.csr_array(
             (np.tile([-1.0, 1.0], gaps.size), (np.repeat(here, 2), np.column_stack([here, (here + 1) % n]).ravel())),
@@ -316,11 +305,34 @@ class LearnedWalk:
         found = sparse.csr_array(found)[self.kept][:, self.kept]
         return sparse.csr_array(sparse.block_diag([found, np.ones((1, 1))]))
 
+    @property
+    def gaps(self) -> FloatArray:
+        """Gaps between times, that back to the first one included for a season."""
+        found = np.diff(self.knots)
+        if self.period is None:
+            return found
+        return np.append(found, self.period - (self.knots[-1] - self.knots[0]))
+
+    @property
+    def log_det(self) -> float:
+        """Logarithm of the determinant of the penalty, by the matrix-tree theorem: rounding spoils that of a factor."""
+        gaps = self.gaps
+        trees = -float(np.sum(np.log(gaps)))
+        if self.order == 1:
+            return trees + (0.0 if self.period is None else float(np.log(np.sum(gaps))))
+        trees += float(np.log(np.sum(gaps)))
+        if self.period is None:
+            return 2.0 * trees - float(np.sum(np.log(0.5 * (gaps[1:] + gaps[:-1]))))
+        widths = 0.5 * (gaps + np.roll(gaps, 1))
+        return 2.0 * trees - float(np.sum(np.log(widths))) + float(np.log(np.sum(widths)))
+
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         """One structure, of full rank."""
         penalty = self.penalty
-        return (Part(self.label, penalty.shape[0], Scaled(penalty, penalty.shape[0], self.size), floats=True),)
+        return (
+            Part(self.label, penalty.shape[0], Scaled(penalty, penalty.shape[0], self.size, self.log_det), floats=True),
+        )
 
     def rows(self, time: FloatArray) -> sparse.csr_array:
         """Straight lines between the times, and the spread of what they lack."""

@@ -63,7 +63,7 @@ class Design:
     --------
     >>> from cavity.terms import Effects, Linear
     >>> frame = {"x": np.array([1.0, 2.0, 4.0]), "g": np.array(["a", "b", "b"])}
-    >>> design = Design.learn([Linear("x"), Effects("g")], frame)
+    >>> design, rows = Design.learn([Linear("x"), Effects("g")], frame)
     >>> design.names
     ['x', '(1 | g)[a]', '(1 | g)[b]', '(1 | g)[(unseen)]']
     >>> design.matrix({"x": [3.0], "g": ["c"]})
@@ -76,8 +76,8 @@ class Design:
     straight: Mapping[str, tuple[tuple[str, ...], ...]]
 
     @classmethod
-    def learn(cls, terms: Sequence[Term], frame: Any, weights: FloatArray | None = None) -> Design:
-        """Learn all terms from a table.
+    def learn(cls, terms: Sequence[Term], frame: Any, weights: FloatArray | None = None) -> tuple[Design, Any]:
+        """Learn all terms from a table; its rows come with the design.
 
         Parameters
         ----------
@@ -89,33 +89,30 @@ class Design:
             One weight per row; ones if None.
         """
         weights = np.ones(length(frame)) if weights is None else weights
-        straight = {
-            term.label: tuple(tuple(split(one, ":")) for one in term.linear(frame))  # type: ignore[attr-defined]
-            for term in terms
-            if term.linear(frame)
-        }
         ordinary = [term for term in terms if isinstance(term, Linear)]
+        others = [term for term in terms if not isinstance(term, Linear)]
         intercept = all(term.intercept for term in ordinary)
+        lines = [tuple(tuple(split(one, ":")) for one in term.linear(frame)) for term in others]
         known = {frozenset(split(c, ":") if isinstance(c, str) else c) for term in ordinary for c in term.columns}
         added: list[tuple[str, ...]] = []
-        for product in (product for each in straight.values() for product in each):
+        for product in (product for each in lines for product in each):
             if frozenset(product) not in known:
                 known.add(frozenset(product))
                 added.append(product)
         weak = next((k for k, term in enumerate(ordinary) if term.variance is None), None)
         if weak is None:
-            ordinary, weak = [Linear((), intercept=intercept), *ordinary], 0
+            ordinary, weak = [Linear(), *ordinary], 0
         ordinary[weak] = replace(ordinary[weak], columns=(*ordinary[weak].columns, *added))
-        ordinary = [replace(term, intercept=intercept) for term in ordinary]
-        learned = [term.learn(frame, weights) for term in (*ordinary, *(t for t in terms if not isinstance(t, Linear)))]
-        learned = [term for term in learned if term.names]
-        labels = [term.label for term in learned if not isinstance(term, LearnedLinear)]
+        columns = [replace(term, intercept=intercept).learn(frame, weights) for term in ordinary]
+        learned = [term.learn(frame, weights) for term in others]
+        labels = [term.label for term in learned]
         twice = next((label for label in labels if labels.count(label) > 1), None)
         if twice is not None:
             raise ValueError(f"the term {twice} is there twice")
-        found = cls(tuple(learned), intercept, np.empty(0), straight)
-        means = np.asarray(weights @ found.matrix(frame)).ravel() / float(np.sum(weights))
-        return replace(found, means=means)
+        straight = {label: line for label, line in zip(labels, lines, strict=True) if line}
+        found = cls((*(one for one in columns if one.names), *learned), intercept, np.empty(0), straight)
+        rows = found.matrix(frame)
+        return replace(found, means=np.asarray(weights @ rows).ravel() / float(np.sum(weights))), rows
 
     @property
     def width(self) -> int:
@@ -307,7 +304,7 @@ class Design:
     def plain(self) -> dict[str, Any]:
         """Names, numbers and arrays only; terms of one's own have no such form."""
         return {
-            "terms": [_plain(term) for term in self.terms],
+            "terms": [_plain_term(term) for term in self.terms],
             "intercept": self.intercept,
             "means": self.means,
             "straight": {label: [list(product) for product in each] for label, each in self.straight.items()},
@@ -339,15 +336,24 @@ def _joined(made: Sequence[Any], rows: int) -> Any:
         found = sparse.csr_array(sparse.hstack([sparse.csr_array(one) for one in made], format="csr"))
         found.eliminate_zeros()
         return found
-    return np.hstack([one.toarray() if sparse.issparse(one) else one for one in made])
+    whole, start = np.empty((rows, width)), 0
+    for one in made:
+        end = start + one.shape[1]
+        whole[:, start:end] = one.toarray() if sparse.issparse(one) else one
+        start = end
+    return whole
+
+
+def _plain_term(term: Any) -> dict[str, Any]:
+    kind = type(term).__name__
+    if _KINDS.get(kind) is not type(term):
+        raise ValueError(f"terms of one's own, such as {kind}, are not written to files; use pickle")
+    return {"kind": kind, **{one.name: _plain(getattr(term, one.name)) for one in fields(term)}}
 
 
 def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        kind = type(value).__name__
-        if _KINDS.get(kind) is not type(value):
-            raise ValueError(f"terms of one's own, such as {kind}, are not written to files; use pickle")
-        return {"kind": kind, **{one.name: _plain(getattr(value, one.name)) for one in fields(value)}}
+    if is_dataclass(value):
+        return _plain_term(value)
     return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 

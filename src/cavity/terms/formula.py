@@ -17,7 +17,7 @@ from cavity._checks import shown
 from cavity._types import FloatArray
 from cavity.terms.curves import Autoregressive, Smooth, Walk
 from cavity.terms.effects import Effects, Known
-from cavity.terms.frames import length, nearest
+from cavity.terms.frames import nearest
 from cavity.terms.linear import Linear, evaluate, split
 from cavity.terms.protocol import Term
 from cavity.terms.regions import Neighbours
@@ -112,7 +112,7 @@ class Formula:
         """Sum of the offsets; None if there are none."""
         if not self.offsets:
             return None
-        return np.sum([evaluate(one, frame, {})[:, 0] for one in self.offsets], axis=0) + np.zeros(length(frame))
+        return np.asarray(sum(evaluate(one, frame, {})[:, 0] for one in self.offsets), dtype=np.float64)
 
 
 def _names(frame: Any) -> list[str]:
@@ -197,7 +197,7 @@ def _products(text: str, intercept: bool) -> tuple[tuple[tuple[str, ...], ...], 
         has_one |= not factors
         if factors:
             products.append(factors)
-    return tuple(products), has_one
+    return tuple(sorted(products, key=len)), has_one
 
 
 def _effects(inner: str, part: str) -> list[Effects]:

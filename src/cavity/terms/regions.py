@@ -138,7 +138,7 @@ def _mean_variance(pinned: Any) -> float:
     """Mean variance of regions relative to their mean, from the Laplacian without one of them."""
     factor = SparsePrecision.of(sparse.csc_array(sparse.triu(pinned)), np.empty(0, dtype=np.intp))
     m, sums = pinned.shape[0] + 1, factor.solve(np.ones(pinned.shape[0]))
-    return (float(np.sum(factor.variances())) - float(np.sum(sums)) / m) / m
+    return float((np.sum(factor.variances()) - np.sum(sums) / m) / m)
 
 
 @dataclass(frozen=True, eq=False)

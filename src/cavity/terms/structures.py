@@ -104,11 +104,14 @@ class Scaled:
         Its rank.
     size
         Variance of the linear predictor on average over the rows where v = 1.
+    known_log_det
+        Logarithm of the determinant of Q, if it is known and Q has full rank.
     """
 
     matrix: Any
     rank: int
     size: float = 1.0
+    known_log_det: float | None = None
     width: int = field(init=False)
     left: IndexArray = field(init=False)
     right: IndexArray = field(init=False)
@@ -154,6 +157,8 @@ class Scaled:
 
     @cached_property
     def _log_det_at_one(self) -> float:
+        if self.known_log_det is not None:
+            return self.known_log_det
         values = self.entries(np.zeros(1))
         upper = sparse.csc_array((values, (self.left, self.right)), shape=(self.width, self.width))
         return SparsePrecision.of(upper, np.empty(0, dtype=np.intp)).log_det
