@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.interpolate import CubicSpline
 
 from cavity._checks import positive_number, whole_number
 from cavity._types import FloatArray
@@ -156,6 +155,8 @@ class LearnedSmooth:
 
     def spline(self, z: FloatArray, derivative: int = 0) -> FloatArray:
         """Evaluate the functions; they are straight beyond the knots."""
+        from scipy.interpolate import CubicSpline  # takes as long to import as all of this package
+
         if self.cyclic:
             values = np.vstack([self.values, self.values[:1]])
             return np.asarray(CubicSpline(self.knots, values, bc_type="periodic")(z, derivative))
