@@ -7,6 +7,7 @@ from cavity.terms.formula import Formula
 from cavity.terms.linear import Linear
 from cavity.terms.protocol import LearnedTerm, Part, Term
 from cavity.terms.regions import Neighbours
+from cavity.terms.structures import Scaled, Structure
 
 __all__ = [
     "Autoregressive",
@@ -18,7 +19,9 @@ __all__ = [
     "Linear",
     "Neighbours",
     "Part",
+    "Scaled",
     "Smooth",
+    "Structure",
     "Term",
     "Walk",
 ]

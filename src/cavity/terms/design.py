@@ -312,7 +312,13 @@ class Design:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Design:
-        """Undo `plain`; `ValueError` unless all parts fit together."""
+        """Undo `plain`; `ValueError` unless all parts fit together.
+
+        Parameters
+        ----------
+        plain
+            What `plain` gave.
+        """
         try:
             terms = tuple(_value(term) for term in plain["terms"])
             straight = {str(label): _value(each) for label, each in plain["straight"].items()}

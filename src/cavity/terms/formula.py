@@ -102,14 +102,26 @@ class Formula:
         return cls(text, target, (Linear(columns, intercept=intercept), *terms), tuple(offsets))
 
     def targets(self, frame: Any) -> Any:
-        """Evaluate the left side."""
+        """Evaluate the left side.
+
+        Parameters
+        ----------
+        frame
+            The table.
+        """
         if self.target is None:
             raise ValueError(f"the formula {self.text!r} names no target: write it left of the ~, or pass y")
         name = self.target.strip("`")
         return frame[name] if name in _names(frame) else evaluate(self.target, frame, {})[:, 0]
 
     def offset(self, frame: Any) -> FloatArray | None:
-        """Sum of the offsets; None if there are none."""
+        """Sum of the offsets; None if there are none.
+
+        Parameters
+        ----------
+        frame
+            The table.
+        """
         if not self.offsets:
             return None
         return np.asarray(sum(evaluate(one, frame, {})[:, 0] for one in self.offsets), dtype=np.float64)

@@ -66,17 +66,37 @@ class LearnedTerm(Protocol):
         """How it is shown: ``"coefficients"``, ``"levels"``, ``"curve"`` or ``"regions"``."""
 
     def columns(self, frame: Any) -> Any:
-        """Make its columns of the design, dense or CSR."""
+        """Make its columns of the design, dense or CSR.
+
+        Parameters
+        ----------
+        frame
+            The table.
+        """
 
 
 class Term(Protocol):
     """What a user writes: which columns of the table, and how their effects hang together."""
 
     def linear(self, frame: Any) -> tuple[str, ...]:
-        """Columns that belong to the ordinary coefficients, where it leaves a straight line to them."""
+        """Columns that belong to the ordinary coefficients, where it leaves a straight line to them.
+
+        Parameters
+        ----------
+        frame
+            The table.
+        """
 
     def learn(self, frame: Any, weights: FloatArray) -> LearnedTerm:
-        """Learn levels, knots and times from a table, with one weight per row."""
+        """Learn levels, knots and times from a table.
+
+        Parameters
+        ----------
+        frame
+            The table.
+        weights
+            One weight per row.
+        """
 
 
 def scattered(values: Any, columns: Any, width: int) -> sparse.csr_array:

@@ -59,28 +59,78 @@ class Structure(Protocol):
         """Largest hyperparameters."""
 
     def start(self, spread: float) -> FloatArray:
-        """Hyperparameters that give the linear predictor this variance on average over the rows."""
+        """Hyperparameters that give the linear predictor this variance on average over the rows.
+
+        Parameters
+        ----------
+        spread
+            The variance.
+        """
 
     def entries(self, psi: FloatArray) -> FloatArray:
-        """Entries of the precision matrix."""
+        """Entries of the precision matrix.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        """
 
     def derivatives(self, psi: FloatArray) -> FloatArray:
-        """Their derivatives, ``(hyperparameters, entries)``."""
+        """Their derivatives, ``(hyperparameters, entries)``.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        """
 
     def log_det(self, psi: FloatArray) -> tuple[float, FloatArray]:
-        """Logarithm of the determinant of the precision matrix, and its gradient."""
+        """Logarithm of the determinant of the precision matrix, and its gradient.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        """
 
     def follow(self, psi: FloatArray, x: FloatArray) -> FloatArray:
-        r"""Return :math:`P^{-1} (\partial P / \partial \psi_k)\, x`, ``(hyperparameters, width)``."""
+        r"""Return :math:`P^{-1} (\partial P / \partial \psi_k)\, x`, ``(hyperparameters, width)``.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        x
+            Numbers, one per coefficient.
+        """
 
     def spread(self, psi: FloatArray) -> tuple[float, FloatArray]:
-        """Variance of the linear predictor on average over the rows, and the gradient of its logarithm."""
+        """Variance of the linear predictor on average over the rows, and the gradient of its logarithm.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        """
 
     def log_density(self, psi: FloatArray) -> float:
-        """Log density, up to a constant, of priors flat in standard deviations and correlations."""
+        """Log density, up to a constant, of priors flat in standard deviations and correlations.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        """
 
     def quantities(self, psi: FloatArray) -> dict[str, float]:
-        """Return what users see, by name: ``"sd"`` and correlations, in units of the linear predictor."""
+        """Return what users see, by name: ``"sd"`` and correlations, in units of the linear predictor.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        """
 
 
 def _slopes(function: Callable[[Any], Any], psi: FloatArray) -> FloatArray:
