@@ -61,28 +61,78 @@ class Structure(Protocol):
         """Largest hyperparameters."""
 
     def start(self, spread: float) -> FloatArray:
-        """Hyperparameters that give the linear predictor this variance on average over the rows."""
+        """Hyperparameters that give the linear predictor this variance on average over the rows.
+
+        Parameters
+        ----------
+        spread
+            The variance.
+        """
 
     def entries(self, psi: FloatArray) -> FloatArray:
-        """Entries of the precision matrix."""
+        """Entries of the precision matrix.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        """
 
     def derivatives(self, psi: FloatArray) -> FloatArray:
-        """Their derivatives, ``(hyperparameters, entries)``."""
+        """Their derivatives, ``(hyperparameters, entries)``.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        """
 
     def log_det(self, psi: FloatArray) -> tuple[float, FloatArray]:
-        """Logarithm of the determinant of the precision matrix, and its gradient."""
+        """Logarithm of the determinant of the precision matrix, and its gradient.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        """
 
     def follow(self, psi: FloatArray, x: FloatArray) -> FloatArray:
-        r"""Return :math:`P^{-1} (\partial P / \partial \psi_k)\, x`, ``(hyperparameters, width)``."""
+        r"""Return :math:`P^{-1} (\partial P / \partial \psi_k)\, x`, ``(hyperparameters, width)``.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        x
+            Numbers, one per coefficient.
+        """
 
     def spread(self, psi: FloatArray) -> tuple[float, FloatArray]:
-        """Variance of the linear predictor on average over the rows, and the gradient of its logarithm."""
+        """Variance of the linear predictor on average over the rows, and the gradient of its logarithm.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        """
 
     def log_density(self, psi: FloatArray) -> float:
-        """Log density, up to a constant, of priors flat in standard deviations and correlations."""
+        """Log density, up to a constant, of priors flat in standard deviations and correlations.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        """
 
     def quantities(self, psi: FloatArray) -> dict[str, float]:
-        """Return what users see, by name: ``"sd"`` and correlations, in units of the linear predictor."""
+        """Return what users see, by name: ``"sd"`` and correlations, in units of the linear predictor.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        """
 
 
 def _slopes(function: Callable[[Any], Any], psi: FloatArray) -> FloatArray:
@@ -106,11 +156,14 @@ class Scaled:
         Its rank.
     size
         Variance of the linear predictor on average over the rows where v = 1.
+    known_log_det
+        Logarithm of the determinant of Q, if it is known and Q has full rank.
     """
 
     matrix: Any
     rank: int
     size: float = 1.0
+    known_log_det: float | None = None
     width: int = field(init=False)
     left: IndexArray = field(init=False)
     right: IndexArray = field(init=False)
@@ -165,7 +218,7 @@ class Scaled:
 
     @cached_property
     def _log_det_at_one(self) -> float:
-        return self._factor(0.0).log_det
+        return self._factor(0.0).log_det if self.known_log_det is None else self.known_log_det
 
     @cached_property
     def _pattern(self) -> Pattern:
