@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cavity._checks import shown
+from cavity.estimators.checkpoints import replaced
 from cavity.tables.readers import arrow
 
 Columns = Mapping[str, NDArray[Any]]
@@ -44,24 +44,15 @@ def open_writer(path: str | os.PathLike[str]) -> Iterator[Callable[[Columns], No
     '"label","p"\n"a",0.75\n"b",0.5\n'
     """
     check_writable(path)
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    try:
-        with temporary.open("xb") as file:
-            writer = _WRITERS[target.suffix.lower()](file)
-            try:
-                yield writer.write
-            except BaseException:
-                with suppress(Exception):  # what is written is dropped
-                    writer.close()
-                raise
-            writer.close()
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with replaced(path) as file:
+        writer = _WRITERS[Path(path).suffix.lower()](file)
+        try:
+            yield writer.write
+        except BaseException:
+            with suppress(Exception):  # what is written is dropped
+                writer.close()
+            raise
+        writer.close()
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
