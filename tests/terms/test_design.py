@@ -73,6 +73,11 @@ def test_a_design_comes_back(way):
         np.testing.assert_array_equal(dense(again.partial(label, FRAME)), dense(found.partial(label, FRAME)))
 
 
+def test_tables_without_rows_have_no_rows():
+    found, _ = design()
+    assert found.matrix(FRAME.iloc[:0]).shape == (0, found.width)
+
+
 def test_plain_form_has_names_numbers_and_arrays_only():
     def check(value):
         if isinstance(value, dict):

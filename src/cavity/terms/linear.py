@@ -178,21 +178,23 @@ class LearnedLinear:
         return np.hstack(made)
 
     def _columns_of(self, number: int, frame: Any) -> Any:
-        values, place, count = np.ones((length(frame), 1)), np.zeros(length(frame), dtype=np.intp), 0
+        """Columns of a product: numbers, in those of a row's levels if it has categories."""
+        n = length(frame)
+        values, place, count, has_levels = np.ones((n, 1)), np.zeros(n, dtype=np.intp), 1, False
         for factor, whole in zip(self.products[number], self.whole[number], strict=True):
             found = evaluate(factor, frame, self.states)
             if found.dtype.kind != "i":
-                values = (values[:, :, None] * found[:, None, :]).reshape(len(values), -1)
+                values = (values[:, :, None] * found[:, None, :]).reshape(n, values.shape[1] * found.shape[1])
                 continue
             levels = len(self.states[factor]["levels"]) - (not whole)
             own = found[:, 0] - (not whole)
             place = np.where((own < 0) | (place < 0), -1, place * levels + own)
-            count = max(count, 1) * levels
-        if not count and place.size and not np.any(place):
+            count, has_levels = count * levels, True
+        if not has_levels:
             return values
         m = values.shape[1]
-        values = np.where(place[:, None] < 0, 0.0, values)
-        made = scattered(values, np.maximum(place, 0)[:, None] * m + np.arange(m), max(count, 1) * m)
+        values = np.where(place[:, None] < 0, 0.0, values)[:, : m * count]
+        made = scattered(values, np.maximum(place, 0)[:, None] * m + np.arange(values.shape[1]), count * m)
         made.eliminate_zeros()
         return made
 
