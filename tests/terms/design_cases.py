@@ -9,7 +9,7 @@ from scipy import sparse
 
 from cavity.ep.blocks import run
 from cavity.ep.driver import Options
-from cavity.ep.hyperparameters import Group, Hyperparameters, hyperparameters_of
+from cavity.ep.hyperparameters import Group, Hyperparameters
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
 from cavity.factors.arranged import Rows
 from cavity.factors.columns import Columns, ColumnSums
@@ -89,19 +89,7 @@ def fit(formula, frame, y, loss=None, given=None, storage="auto", tol=1e-5, weig
     posterior = posterior_of(rows, prior, storage)
     free = Hyperparameters(groups, normal, 1e-4)
     result = run(loss, rows, posterior, Options(200, tol), hyperparameters=free)
-    psi, found = hyperparameters_of(result.prior, groups), {}
-    start = 0
-    for part, _, _, block in design.groups():
-        if block is None:
-            found[part.label] = {"sd": unit * float(np.exp(0.5 * psi[start]))}
-            start += 1
-        else:
-            count = part.structure.lower.size
-            found[part.label] = {
-                name: value * (1.0 if "correlation" in name else unit)
-                for name, value in part.structure.quantities(psi[start : start + count]).items()
-            }
-            start += count
+    found = design.components(result.prior, unit)
     if normal:
         found["residual"] = {"sd": unit * result.loss.scale}
     return Fit(design, result.posterior, result, found, columns, unit, center, groups, rows)

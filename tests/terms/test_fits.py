@@ -57,6 +57,21 @@ def test_correlated_slopes_maximise_the_restricted_likelihood(storage):
     np.testing.assert_allclose(found.fixed, effects, rtol=1e-3)
 
 
+@pytest.mark.parametrize(("shift", "unit"), [(2000.0, 1.0), (0.0, 1e4), (0.0, 1e-4)])
+def test_units_and_origins_of_slopes_do_not_matter(shift, unit):
+    frame = slopes()
+    one = fit("~ day + (day | who)", frame, frame["y"].to_numpy())
+    moved = frame.assign(day=shift + unit * frame["day"])
+    other = fit("~ day + (day | who)", moved, frame["y"].to_numpy())
+    effects = [each.found["1 + day | who"]["sd(day)"] for each in (one, other)]
+    assert effects[1] * unit == pytest.approx(effects[0], rel=1e-3)
+    assert other.found["residual"]["sd"] == pytest.approx(one.found["residual"]["sd"], rel=1e-4)
+    assert other.fixed[1] * unit == pytest.approx(one.fixed[1], rel=1e-4)
+    (mean, sd), (same, too) = one.predict(frame), other.predict(moved)
+    np.testing.assert_allclose(same, mean, rtol=1e-4)
+    np.testing.assert_allclose(too, sd, rtol=1e-3)
+
+
 @pytest.mark.parametrize("storage", STORAGES)
 def test_uncorrelated_slopes_and_crossed_intercepts_are_those_of_reml(storage):
     rng = np.random.default_rng(1)
