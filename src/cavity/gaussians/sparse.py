@@ -31,7 +31,7 @@ from cavity.gaussians.elimination import (
     dissect,
     eliminate,
     heavy,
-    pairs_of_rows,
+    pairs_of,
     plan,
 )
 
@@ -43,6 +43,7 @@ _MOST_ROW_WORK, _MOST_MEETINGS = 50.0, 20_000_000
 # does about 2e10 per second, and bytes.
 MAX_WORK, MAX_MEMORY = 2e11, 4e9
 
+_PRODUCTS_AT_ONCE = 500_000  # of entries of rows: temporary arrays of 4 MB each stay in the cache
 _ENTRIES_AT_ONCE = 10_000_000  # of dense rows: bounds them to 80 MB
 _BORDER_ROWS_AT_ONCE = 131_072  # bounds what is computed per row and border column to 1 MB per column
 
@@ -59,6 +60,13 @@ class Pattern(NamedTuple):
     right: IndexArray
     at: IndexArray
 
+    @property
+    def numbers(self) -> NDArray[np.int32]:
+        """Which entry lies at a position."""
+        found = np.empty(self.elimination.layout.size, dtype=np.int32)
+        found[self.at] = np.arange(self.at.size)
+        return found
+
 
 class AnalysedRows(NamedTuple):
     """Rows by inner columns (in the order of elimination) and border.
@@ -73,7 +81,7 @@ class AnalysedRows(NamedTuple):
 
     def part(self, part: slice) -> AnalysedRows:
         """Give some of the rows."""
-        return AnalysedRows(self.inner[part], self.border[part], self.products[part])
+        return AnalysedRows(rows_of(self.inner, part), self.border[part], rows_of(self.products, part))
 
     @property
     def parts(self) -> list[slice]:
@@ -130,7 +138,7 @@ def analyse(X: Any, max_work: float = MAX_WORK, max_memory: float = MAX_MEMORY, 
     counts = np.diff(inner.indptr).astype(np.float64)
     products = 0.5 * float(np.sum(counts * (counts + 1.0)))
     work = _row_work(products, inner.nnz, X.shape[0], border.size)
-    memory = 28.0 * products + 16.0 * inner.nnz + 8.0 * X.shape[0] * border.size
+    memory = 12.0 * products + 16.0 * inner.nnz + 8.0 * X.shape[0] * border.size
     if work > max_work or memory > max_memory or _is_full(inner, max_work):
         return Analysis(0, np.inf, np.inf)
     graph = meetings(inner, slice(None)) + sparse.eye_array(inner.shape[1], dtype=bool, format="csr")
@@ -265,19 +273,22 @@ def _ordered(
     """Analyse a matrix from which columns meet, without its rows."""
     ordering = dissect(graph, max_work)
     corner = ordering.corner.size
-    fill, memory, entries = corner**2 + border.size * (columns.size + border.size), 32.0 * corner**2, 0
+    fill, memory = corner**2, 32.0 * corner**2
     for level in ordering.levels:
-        k = level.counts[~heavy(level.counts, corner)].astype(np.float64)
-        entries += level.counts.size + level.meets.size
-        memory += 60.0 * (level.counts.size + level.meets.size) + 6.0 * float(np.sum(k * (k + 1.0)))
+        entries = int(np.sum(level.sizes * (level.sizes + level.counts)))
+        fill, memory = fill + entries, memory + 40.0 * entries
+        kept = ~heavy(level.sizes, level.counts, corner)
+        memory += 4.0 * float(np.sum(pairs_of(level.counts[kept]))) + 30.0 * level.meets.size
+    entries = fill - corner**2
+    fill += border.size * (columns.size + border.size)
     memory += 24.0 * border.size * (columns.size + border.size)
     # A border takes one solve per column, products of the solutions, and a dense factor. A product with entries beside
     # the corner takes 12 times as long as a dense one.
     per_column = 50.0 * entries + 2.0 * float(corner) ** 2 + 4.0 * float(columns.size) * border.size
     work = ordering.work + (border.size * per_column + float(border.size) ** 3)
     if work > max_work or memory > max_memory:
-        return Analysis(fill + entries, np.inf, memory)
-    return Analysis(fill + entries, work, memory, _pattern(ordering, graph, columns, border))
+        return Analysis(fill, np.inf, memory)
+    return Analysis(fill, work, memory, _pattern(ordering, graph, columns, border))
 
 
 def _pattern(ordering: Ordering, graph: sparse.csr_array, columns: IndexArray, border: IndexArray) -> Pattern:
@@ -294,21 +305,34 @@ def _pattern(ordering: Ordering, graph: sparse.csr_array, columns: IndexArray, b
 
 
 def _analysed(inner: sparse.csr_array, border: FloatArray, pattern: Pattern) -> AnalysedRows:
-    layout = pattern.elimination.layout
+    layout, numbers = pattern.elimination.layout, pattern.numbers
     place = np.empty(layout.order.size, dtype=np.int32)
     place[layout.order] = np.arange(layout.order.size)
     turned = sparse.csr_array((inner.data, place[inner.indices], inner.indptr), shape=inner.shape, copy=True)
     turned.sort_indices()
-    counts, partners = pairs_of_rows(turned.indptr)
-    left, right = np.repeat(turned.indices.astype(np.int64), counts), turned.indices[partners].astype(np.int64)
-    data = np.repeat(turned.data, counts) * turned.data[partners]
-    data[left < right] *= 2.0
-    entry = np.empty(layout.size, dtype=np.int32)
-    entry[pattern.at] = np.arange(pattern.at.size)
-    indptr = np.concatenate([[0], np.cumsum(counts)])[turned.indptr]
-    where = entry[layout.positions(left, right)]
-    products = sparse.csr_array((data, where, indptr), shape=(inner.shape[0], pattern.at.size))
+    lengths = np.diff(turned.indptr).astype(np.int64)
+    ends = np.concatenate([[0], np.cumsum(lengths * (lengths + 1) // 2)])
+    data, where = np.empty(ends[-1]), np.empty(ends[-1], dtype=np.int32)
+    for length in np.unique(lengths[lengths > 0]):
+        alike, (first, second) = np.flatnonzero(lengths == length), np.triu_indices(length)
+        twice = np.where(first < second, 2.0, 1.0)
+        for some in np.array_split(alike, -(-alike.size * first.size // _PRODUCTS_AT_ONCE)):
+            entries = turned.indptr[some, None] + np.arange(length)
+            columns, values = turned.indices[entries].astype(np.int64), turned.data[entries]
+            left, right = (np.take(columns, each, axis=1).ravel() for each in (first, second))
+            products = (ends[some, None] + np.arange(first.size)).ravel()
+            data[products] = (np.take(values, first, axis=1) * np.take(values, second, axis=1) * twice).ravel()
+            where[products] = numbers[layout.positions(left, right)]
+    products = sparse.csr_array((data, where, ends.astype(np.int32)), shape=(inner.shape[0], pattern.at.size))
     return AnalysedRows(turned, border, products)
+
+
+def rows_of(matrix: sparse.csr_array, part: slice) -> sparse.csr_array:
+    """Give some rows, without copying their entries."""
+    start, stop, _ = part.indices(matrix.shape[0])
+    own = slice(*matrix.indptr[[start, stop]])
+    indptr = matrix.indptr[start : stop + 1] - matrix.indptr[start]
+    return sparse.csr_array((matrix.data[own], matrix.indices[own], indptr), shape=(stop - start, matrix.shape[1]))
 
 
 class PatternSums(NamedTuple):
@@ -327,7 +351,7 @@ class PatternSums(NamedTuple):
         coupling, border = np.zeros((inner, rows.border.shape[1])), np.zeros((rows.border.shape[1],) * 2)
         for part in rows.parts:
             weighted = weights[part, None] * rows.border[part]
-            coupling += rows.inner[part].T @ weighted
+            coupling += rows_of(rows.inner, part).T @ weighted
             border += rows.border[part].T @ weighted
         return cls(entries, coupling, border)
 
@@ -377,9 +401,7 @@ class Places(NamedTuple):
         a, b = np.minimum(a, b), np.maximum(a, b)
         layout = pattern.elimination.layout
         inner = np.flatnonzero(b < layout.order.size)
-        entry = np.empty(layout.size, dtype=np.int64)
-        entry[pattern.at] = np.arange(pattern.at.size)
-        return cls(a, b, inner, entry[layout.positions(a[inner], b[inner])])
+        return cls(a, b, inner, pattern.numbers[layout.positions(a[inner], b[inner])].astype(np.intp))
 
     def add(self, sums: PatternSums, values: FloatArray) -> PatternSums:
         """Add to the entries of these pairs."""
@@ -442,7 +464,7 @@ class SparsePrecision:
         inner = layout.order.size
         head = full[:inner, :inner].tocoo()
         upper = head.row <= head.col
-        flat = np.zeros(layout.size)
+        flat = np.zeros(layout.size + 1)
         flat[layout.positions(*(x[upper].astype(np.int64) for x in (head.row, head.col)))] = head.data[upper]
         return _factorised(
             pattern, flat[pattern.at], full[:inner, inner:].toarray(), full[inner:, inner:].toarray(), None
@@ -513,7 +535,7 @@ class SparsePrecision:
             raise ValueError("row_variances needs a factor made by factorise; use predictor_variance(rows)")
         result = np.asarray(rows.products @ self.factor.inverse[self.pattern.at])
         for part in rows.parts:
-            rest = rows.border[part] - rows.inner[part] @ self.solved
+            rest = rows.border[part] - rows_of(rows.inner, part) @ self.solved
             result[part] += _squares(rest @ self._half.T)
         return result
 
@@ -596,7 +618,7 @@ def factorise_sums(
 def _factorised(
     pattern: Pattern, entries: FloatArray, coupling: FloatArray, border: FloatArray, rows: AnalysedRows | None
 ) -> SparsePrecision:
-    flat = np.zeros(pattern.elimination.layout.size)
+    flat = np.zeros(pattern.elimination.layout.size + 1)
     flat[pattern.at] = entries
     factor = eliminate(pattern.elimination, flat)
     solved = factor.solve(coupling)
