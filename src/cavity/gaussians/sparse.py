@@ -516,7 +516,13 @@ class SparsePrecision:
         return self._restored(np.concatenate([inner, _squares(self._half.T)]))
 
     def covariances(self, places: Places) -> FloatArray:
-        """Entries of the inverse, of pairs of columns that lie in the pattern."""
+        """Entries of the inverse, of pairs of columns that lie in the pattern.
+
+        Parameters
+        ----------
+        places
+            Where the entries of these pairs are.
+        """
         half = np.vstack([-self.solved @ self._half.T, self._half.T])
         found = np.einsum("ij,ij->i", half[places.left], half[places.right])
         found[places.inner] += self.factor.inverse[self.pattern.at[places.entries]]
