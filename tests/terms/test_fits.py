@@ -161,7 +161,9 @@ def test_dense_and_sparse_posteriors_agree(kind):
     y = counts(rng, truth)
     found = fit(formula, frame, y, Poisson(), given=given, storage="sparse", tol=1e-3)
     rows, prior = found.rows, found.result.prior
-    one, other = (run(Poisson(), rows, posterior_of(rows, prior, s), Options(200, 1e-7)) for s in STORAGES)
+    one, other = (
+        run(Poisson(), rows, posterior_of(rows, prior, s, found.own.coupled()), Options(200, 1e-7)) for s in STORAGES
+    )
     sd = np.sqrt(one.posterior.variance)
     assert np.max(np.abs(one.posterior.mean - other.posterior.mean) / sd) < 1e-4
     np.testing.assert_allclose(other.posterior.variance, one.posterior.variance, rtol=1e-4)
@@ -179,7 +181,9 @@ def test_the_evidence_has_its_maximum_where_the_search_ends(kind):
 
     def evidence(at):
         prior = with_hyperparameters(found.result.prior, found.groups, at)
-        return run(Poisson(), found.rows, posterior_of(found.rows, prior, "dense"), Options(200, 1e-6)).log_evidence
+        return run(
+            Poisson(), found.rows, posterior_of(found.rows, prior, "dense", None), Options(200, 1e-6)
+        ).log_evidence
 
     top = evidence(psi)
     for step in np.eye(psi.size):
