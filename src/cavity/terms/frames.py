@@ -65,6 +65,12 @@ def is_date(values: Any) -> bool:
     return getattr(dtype, "kind", "O") == "M" or str(dtype).startswith(("Date", "datetime64"))
 
 
+def holds_numbers(frame: Any, name: str, where: str) -> bool:
+    """Whether a column holds numbers or dates; `ValueError` if there is none."""
+    values = column(frame, name, where)
+    return is_numeric(values) or is_date(values)
+
+
 def numbers(frame: Any, name: str, where: str) -> FloatArray:
     """Values of a column of numbers, all finite; dates as days since 1970."""
     values = column(frame, name, where)

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from cavity._checks import positive_number, shown
 from cavity._types import FloatArray, IndexArray
-from cavity.terms.frames import codes, column, is_date, is_numeric, length, names_of, nearest, numbers, places_of
+from cavity.terms.frames import codes, column, holds_numbers, length, names_of, nearest, numbers, places_of
 from cavity.terms.protocol import Part, scattered
 
 # Standard deviation of a coefficient under the weak prior, times that of its column, in log odds or log means: as
@@ -223,7 +223,7 @@ def evaluate(text: str, frame: Any, states: dict[str, Any]) -> Any:
         node = _parsed(text, quoted)
     if learning:
         states[f"read {text}"] = [text] if node is None else _columns_in(node, quoted)
-    if learning and node is None and is_numeric_column(frame, text):
+    if learning and node is None and holds_numbers(frame, text, where):
         state["names"] = [text]
     name, options = text, {}
     if node is not None and isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "C":
@@ -266,11 +266,6 @@ def evaluate(text: str, frame: Any, states: dict[str, Any]) -> Any:
             f"{nearest(each[own[unknown[0]]], state['levels'])}. Levels that may be new are effects, (1 | {name})"
         )
     return place[:, None].astype(np.intp)
-
-
-def is_numeric_column(frame: Any, name: str) -> bool:
-    """Whether a column of a table holds numbers or dates."""
-    return is_numeric(frame[name]) or is_date(frame[name])
 
 
 def split(text: str, mark: str) -> list[str]:
