@@ -27,7 +27,7 @@ from benchmarks.scale_model import described, fitted, round_seconds
 from cavity import EPClassifier, EPRegressor
 from cavity.dask import ClusterPartitions
 from cavity.ep.partitions import Message, sweep
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Logistic
 

@@ -6,11 +6,12 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pytest
+from scipy import sparse
 
-from cavity import FactorialGaussian
+from cavity import FactorialGaussian, terms
 from cavity.losses import Hinge, Huber, Logistic, Poisson, Squared
 from cavity.schemes import QuickLaplace, VariationalQuadrature
-from cavity.testing import check_loss, check_scheme
+from cavity.testing import check_loss, check_scheme, check_term
 
 
 class Base(NamedTuple):
@@ -336,3 +337,91 @@ def test_a_sound_scheme_passes_without_a_word(scheme):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert check_scheme(scheme) is None
+
+
+# Terms.
+
+TABLE = {
+    "x": np.random.default_rng(0).normal(size=40),
+    "t": np.random.default_rng(1).integers(0, 9, 40),
+    "g": np.random.default_rng(2).choice(["a", "b", "c"], 40),
+}
+TERMS = [
+    terms.Linear(("x", "g", "x:g")),
+    terms.Linear(("x", "t"), variance=2.0),
+    terms.Effects("g"),
+    terms.Effects("g", ("x", "t")),
+    terms.Effects(("g", "t"), "x", correlated=False),
+    terms.Smooth("x", k=8),
+    terms.Smooth("x", k=6, cyclic=(-4.0, 4.0)),
+    terms.Walk("t"),
+    terms.Walk("t", order=2),
+    terms.Walk("t", order=2, period=10.0),
+    terms.Autoregressive("t", ahead=2),
+    terms.Neighbours("g", {"a": ["b", "c"], "d": ["e"], "f": []}),
+    terms.Known("g", np.eye(3) + 0.3, levels=("a", "b", "c")),
+]
+
+
+@pytest.mark.parametrize("term", TERMS, ids=lambda term: type(term).__name__)
+def test_terms_keep_the_contract(term):
+    check_term(term, TABLE)
+
+
+class Doubled:
+    """A term of its own: a column twice, with one variance, and a mistake if asked for."""
+
+    label, shown, variables = "twice(x)", "coefficients", ("x",)
+
+    def __init__(self, mistake=""):
+        self.mistake = mistake
+
+    def linear(self, frame):
+        return ()
+
+    def learn(self, frame, weights):
+        found = Doubled(self.mistake)
+        found.size = 2.0 * float(np.mean(np.square(frame["x"])))
+        return found
+
+    @property
+    def names(self):
+        return ["one", "one" if self.mistake == "names" else "two"]
+
+    @property
+    def parts(self):
+        if self.mistake == "structure":
+            return (terms.Part(self.label, 2, Crooked(sparse.csr_array(np.eye(2)), 2)),)
+        size = 1.0 if self.mistake == "size" else self.size
+        return (terms.Part(self.label, 3 if self.mistake == "width" else 2, size=size),)
+
+    def columns(self, frame):
+        x = np.asarray(frame["x"])
+        x = x - x.mean() if self.mistake == "rows" else x
+        return np.column_stack([x, x])
+
+
+class Crooked(terms.Scaled):
+    """A structure whose derivatives are wrong."""
+
+    def derivatives(self, psi):
+        return 1.01 * super().derivatives(psi)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ("", None),
+        ("names", "names must differ"),
+        ("width", "one name for each, got 2"),
+        ("size", "the size of 'twice\\(x\\)' must be the mean over the rows"),
+        ("rows", "must not depend on the other rows"),
+        ("structure", "derivatives of 'twice\\(x\\)' must be those of differences, in hyperparameter 0"),
+    ],
+)
+def test_mistakes_of_terms_are_named(mistake, message):
+    if message is None:
+        check_term(Doubled(), TABLE)
+    else:
+        with pytest.raises(AssertionError, match=message):
+            check_term(Doubled(mistake), TABLE)

@@ -23,6 +23,7 @@ MODULES = (
     "cavity.schedules",
     "cavity.schemes",
     "cavity.tables",
+    "cavity.terms",
     "cavity.testing",
 )
 # Methods of these are described there, and not again where a class has them.
@@ -32,6 +33,7 @@ PROTOCOLS = {
     "cavity.quadrature": ("cavity.quadrature.Rule",),
     "cavity.schedules": ("cavity.schedules.Order", "cavity.schedules.FiniteTemperature"),
     "cavity.schemes": ("cavity.schemes.Scheme",),
+    "cavity.terms": ("cavity.terms.LearnedTerm", "cavity.terms.Structure", "cavity.terms.Term"),
 }
 
 

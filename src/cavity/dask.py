@@ -47,8 +47,8 @@ from cavity.estimators.parameters import LARGEST_NUMBER
 from cavity.estimators.progress import loop_report
 from cavity.estimators.rows import checked_offset
 from cavity.estimators.runs import Coding, Moments, Summary, Task, course_of
-from cavity.factors.arranged import Rows
 from cavity.factors.columns import Columns, ColumnSums
+from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.sparse import ColumnCounts, analyse_meetings, meetings

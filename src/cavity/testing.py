@@ -1,11 +1,13 @@
-"""Conformance checks for losses and schemes: the ones shipped here, and your own."""
+"""Conformance checks for losses, schemes and terms: the ones shipped here, and your own."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from cavity._types import FloatArray
 from cavity.factors import CostFactor, Factor, LinearFactor
@@ -13,8 +15,9 @@ from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Logistic, Loss, offers
 from cavity.losses.joint import JointLoss
 from cavity.schemes._protocol import Scheme
+from cavity.terms import Part, Term
 
-__all__ = ["check_joint_loss", "check_loss", "check_scheme"]
+__all__ = ["check_joint_loss", "check_loss", "check_scheme", "check_term"]
 
 # Targets that are tried, by kind.
 _TARGETS = {
@@ -474,3 +477,117 @@ def _check_trouble(scheme: Scheme, cost: float) -> None:
     # An infinite cost in places is a density of zero there: a site may exist, an exception may not.
     partial = LinearFactor(_Fixed(cost, threshold=0.5), rows, signs)
     _site(scheme, partial, cavity, 1.0, f"a LinearFactor whose cost is {cost} in places", "a site")
+
+
+def check_term(term: Term, frame: Any, *, seed: int = 0) -> None:
+    r"""Raise `AssertionError` unless a term keeps the contract of `cavity.terms`.
+
+    What it learns must name its coefficients, all differently; have parts of as many; make the columns of a table row
+    by row, also after it was pickled; and say the mean square of independent columns. Structures must have the
+    derivatives that differences show, the determinant and the products of a dense matrix, bounds around where they
+    start, and the spread that is asked for.
+
+    Parameters
+    ----------
+    term
+        The term.
+    frame
+        A mapping of names to arrays that the term can learn from, small enough for dense matrices.
+    seed
+        Seed of the hyperparameters tried.
+
+    Examples
+    --------
+    >>> from cavity.terms import Walk
+    >>> check_term(Walk("day"), {"day": np.arange(8.0)})
+    """
+    rows = len(next(iter(frame.values())))
+    learned = term.learn(frame, np.ones(rows))
+    names, parts = list(learned.names), learned.parts
+    _require(len(set(names)) == len(names), "names must differ from each other")
+    widths = [part.width for part in parts]
+    _require(sum(widths) == len(names), f"parts of {widths} coefficients must have one name for each, got {len(names)}")
+    lacking = [name for name in learned.variables if name not in frame]
+    _require(not lacking, f"variables must be columns of the table, got {lacking}")
+
+    def columns(one: Any, table: Any) -> FloatArray:
+        made = one.columns(table)
+        return np.asarray(made.toarray() if sparse.issparse(made) else made, dtype=np.float64)
+
+    made = columns(learned, frame)
+    _require(made.shape == (rows, len(names)), f"columns must have the shape {(rows, len(names))}, got {made.shape}")
+    _require(bool(np.all(np.isfinite(made))), "columns must be finite")
+    some = {name: np.asarray(values)[rows // 2 :] for name, values in frame.items()}
+    _require(np.array_equal(columns(learned, some), made[rows // 2 :]), "columns must not depend on the other rows")
+    again = pickle.loads(pickle.dumps(learned))
+    _require(np.array_equal(columns(again, frame), made), "columns must be the same after pickling")
+    start, rng = 0, np.random.default_rng(seed)
+    for part in parts:
+        own = made[:, start : start + part.width]
+        start += part.width
+        if part.structure is not None:
+            _check_structure(part, rng)
+        elif part.variances is not None:
+            fits = np.shape(part.variances) == (part.width,) and bool(np.all(np.asarray(part.variances) > 0.0))
+            _require(fits, f"variances of {part.label!r} must be {part.width} positive numbers")
+        elif part.size is not None:
+            size = float(np.mean(np.sum(own**2, axis=1)))
+            _require(
+                bool(np.isclose(part.size, size, rtol=1e-6)),
+                f"the size of {part.label!r} must be the mean over the rows of the sum of squares of its columns, "
+                f"{size:g}, got {part.size:g}",
+            )
+
+
+def _check_structure(part: Part, rng: np.random.Generator) -> None:
+    structure, label = part.structure, part.label
+    assert structure is not None
+    _require(structure.width == part.width, f"the structure of {label!r} must have the width of its part")
+    _require(
+        bool(np.array_equal(structure.left[: part.width], np.arange(part.width)))
+        and bool(np.array_equal(structure.right[: part.width], np.arange(part.width)))
+        and bool(np.all(structure.left[part.width :] < structure.right[part.width :])),
+        f"entries of {label!r} must be the diagonal, then pairs with left < right",
+    )
+    first = structure.start(2.0)
+    _require(
+        bool(np.all((structure.lower < first) & (first < structure.upper))),
+        f"the bounds of {label!r} must lie around where it starts",
+    )
+    spread = structure.spread(first)[0]
+    _require(bool(np.isclose(spread, 2.0)), f"{label!r} must start at the spread 2 that is asked for, got {spread:g}")
+
+    def dense(entries: FloatArray) -> FloatArray:
+        found = np.zeros((part.width, part.width))
+        found[structure.left, structure.right] = entries
+        return found + np.triu(found, 1).T
+
+    psi = first + rng.uniform(-0.5, 0.5, first.size)
+    x, precision = rng.standard_normal(part.width), dense(structure.entries(psi))
+    _require(
+        bool(np.isclose(structure.log_det(psi)[0], np.linalg.slogdet(precision)[1], rtol=1e-6, atol=1e-4)),
+        f"log_det of {label!r} must be that of its entries",
+    )
+    slopes, pulled = structure.derivatives(psi), structure.follow(psi, x)
+    largest = float(np.max(np.abs(precision)))
+    for k, step in enumerate(_DIFFERENCE_STEP * np.eye(psi.size)):
+        rise = (structure.entries(psi + step) - structure.entries(psi - step)) / (2.0 * _DIFFERENCE_STEP)
+        _require(
+            bool(np.max(np.abs(slopes[k] - rise)) <= _DIFFERENCE_TOL * largest),
+            f"derivatives of {label!r} must be those of differences, in hyperparameter {k}",
+        )
+        for name, function, found in (
+            ("log_det", lambda at: structure.log_det(at)[0], structure.log_det(psi)[1][k]),
+            ("spread", lambda at: np.log(structure.spread(at)[0]), structure.spread(psi)[1][k]),
+        ):
+            central = (function(psi + step) - function(psi - step)) / (2.0 * _DIFFERENCE_STEP)
+            _require(
+                bool(abs(central - found) <= 1e-4 * max(1.0, abs(central))),
+                f"the gradient of {name} of {label!r} must be that of differences, in hyperparameter {k}",
+            )
+        slope = dense(slopes[k])
+        wanted = slope @ np.linalg.solve(precision, slope @ x)
+        _require(
+            bool(np.allclose(slope @ pulled[k], wanted, rtol=1e-4, atol=1e-6 * largest)),
+            f"follow of {label!r} must solve for the derivatives times x, in hyperparameter {k}",
+        )

@@ -13,7 +13,7 @@ from scipy import sparse
 import cavity
 import cavity.dask
 from cavity.dask import _sum_of_hashes, joined
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 16])

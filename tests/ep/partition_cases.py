@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from cavity.ep.partitions import Message, Mix, PartSites, Sums, log_scale, sweep
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis
 
 

@@ -16,7 +16,7 @@ from cavity.ep.driver import Options
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
 from cavity.ep.result import Refusal
 from cavity.ep.sites import RowSites, log_scale
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 from cavity.gaussians import analyse
 from cavity.losses import (
     Absolute,

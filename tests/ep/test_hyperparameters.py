@@ -26,7 +26,7 @@ from cavity.ep.hyperparameters import (
 )
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
 from cavity.ep.sites import noise_slope
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 from cavity.gaussians import analyse
 from cavity.losses import Absolute, Gamma, Huber, Logistic, NegativeBinomial, Quantile, Squared
 from cavity.losses.noise import log_normalizer, predictive_quantile, with_scale

@@ -15,7 +15,7 @@ from cavity.ep.natural import DenseNatural
 from cavity.ep.partitions import Acceleration, Message, sweep
 from cavity.ep.posteriors import DensePosterior, JointPosterior, SparsePosterior
 from cavity.ep.result import Status
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 from cavity.gaussians import analyse
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.gaussians.sparse import analyse_blocks

@@ -8,7 +8,7 @@ import pytest
 from cavity import FactorialGaussian
 from cavity.ep.natural import DenseNatural
 from cavity.ep.posteriors import DensePosterior, doubling_parts, equal_parts
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 from cavity.gaussians.factorial import ImproperError
 
 FAR = 1e12

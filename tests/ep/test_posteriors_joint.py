@@ -9,7 +9,7 @@ from cavity import FactorialGaussian
 from cavity.ep.blocks import run
 from cavity.ep.driver import Options
 from cavity.ep.posteriors import DensePosterior, JointPosterior
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 from cavity.losses import Logistic
 from cavity.losses.joint import Softmax, contrasts
 

@@ -7,7 +7,7 @@ from scipy import sparse
 
 from cavity import FactorialGaussian
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 from cavity.gaussians import analyse
 
 

@@ -13,7 +13,7 @@ from cavity.ep.blocks import run
 from cavity.ep.driver import Options
 from cavity.ep.hyperparameters import Group, Hyperparameters
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 from cavity.gaussians import analyse
 
 STORAGES = {"dense": np.asarray, "csr": sparse.csr_array}

@@ -8,7 +8,7 @@ from cavity import losses
 from cavity.ep.blocks import run
 from cavity.ep.driver import Options
 from cavity.ep.posteriors import SparsePosterior
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 from cavity.gaussians import FactorialGaussian, analyse
 from cavity.gaussians.sparse import PatternSums, analyse_blocks, factorise, factorise_sums, rows_on
 

@@ -189,6 +189,14 @@ def test_constant_columns_have_a_unit_that_is_a_number():
     np.testing.assert_array_equal(nothing.unit, 1.0)
 
 
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("size", [1e-300, 1e-100])
+def test_columns_too_small_for_variances_of_coefficients_are_zeros(size, centred):
+    rng = np.random.default_rng(0)
+    columns = ColumnSums.of(size * np.column_stack([np.ones(9), rng.normal(size=9), rng.random(9) < 0.5]))
+    np.testing.assert_array_equal(columns.columns(centred).unit, 1.0)
+
+
 def test_without_an_intercept_nothing_is_centred():
     X = data()
     found = ColumnSums.of(X).columns(centred=False)
@@ -233,10 +241,9 @@ def test_zeros_of_sparse_columns_stay_zeros():
 
 def test_plain_columns_leave_rows_as_they_are():
     plain = Columns.plain(7)
-    assert plain.is_plain
     X = data()
     assert plain.standardised(X) is X
-    assert not ColumnSums.of(X).columns().is_plain
+    assert ColumnSums.of(X).columns().standardised(X) is not X
 
 
 @pytest.mark.parametrize("intercept", [True, False])

@@ -11,7 +11,7 @@ from cavity import losses
 from cavity.kernels import moments as compiled
 from cavity.kernels import speed
 from cavity.moments import Tilts, tilts
-from cavity.moments.constants import LEAST_MASS, PROBIT_SQUARES, PROBIT_WEIGHTS
+from cavity.moments.logistic import LEAST_MASS, PROBIT_SQUARES, PROBIT_WEIGHTS
 from tilt_cases import (
     CLOSED,
     LOSSES,

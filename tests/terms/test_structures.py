@@ -113,3 +113,29 @@ def test_exponential_correlations_are_powers_of_the_gap():
 def test_an_intrinsic_structure_has_a_ridge():
     precision = dense(CASES[4], CASES[4].entries(np.zeros(1)))
     assert np.linalg.eigvalsh(precision)[:2] == pytest.approx([RIDGE, RIDGE], rel=1e-3)
+
+
+@pytest.mark.parametrize("log_variance", [-25.0, -12.0, 0.0, 12.0, 20.0])
+def test_the_determinant_of_a_long_walk_knows_the_ridge(log_variance):
+    """Of 500 points many directions have a smaller penalty than the ridge: the gradient is not the rank."""
+    structure, psi = Scaled(walk(500), 498), np.array([log_variance])
+    eigenvalues = np.linalg.eigvalsh(walk(500).toarray())
+    eigenvalues[:2] = 0.0
+    each = eigenvalues * np.exp(-log_variance)
+    value, gradient = structure.log_det(psi)
+    assert value == pytest.approx(np.sum(np.log(each + RIDGE)), abs=0.01)
+    assert gradient[0] == pytest.approx(-np.sum(each / (each + RIDGE)), abs=0.01)
+
+
+def test_effects_of_very_different_variances_keep_their_precision():
+    structure, psi = Correlated(("one", "two"), 1, moments(2)), np.array([-22.0, 16.0, 2.0])
+    r, sd, root = np.tanh(psi[2]), np.exp(0.5 * psi[:2]), np.linalg.cholesky(moments(2))
+    inner = np.array([[1.0, -r], [-r, 1.0]]) / (1.0 - r**2) / np.outer(sd, sd)
+    np.testing.assert_allclose(dense(structure, structure.entries(psi)), root @ inner @ root.T, rtol=1e-10)
+
+
+def test_correlations_close_to_one_are_exact():
+    structure, psi = Exponential(np.full(4, 1e-3)), np.array([0.0, 14.0])
+    gap = 1e-3 * np.log1p(np.exp(-14.0))
+    assert structure.entries(psi)[0] == pytest.approx(1.0 / -np.expm1(-2.0 * gap), rel=1e-12)
+    assert structure.log_det(psi)[0] == pytest.approx(-4.0 * np.log(-np.expm1(-2.0 * gap)), rel=1e-12)

@@ -25,10 +25,11 @@ from cavity.ep.hyperparameters import Hyperparameters, NormalRows, maximise_norm
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
 from cavity.ep.result import Refusal, Result, Status
 from cavity.ep.sites import Changes, RowSites, by_row, log_scale, propose
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss, offers
 from cavity.losses.noise import site_factor, with_scale
+from cavity.terms.prior import Prior
 
 # Largest rate at which changes are believed to fall from iteration to iteration.
 _LARGEST_RATE = 0.9
@@ -86,6 +87,23 @@ def change_between(mean: FloatArray, variance: FloatArray, new_mean: FloatArray,
     return float(max(shift, stretch))
 
 
+def state_of_prior(prior: Prior) -> dict[str, Any]:
+    """Return a prior as part of a state: without the structures of its blocks, which do not change."""
+    if isinstance(prior, FactorialGaussian):
+        return arrays_of("prior", prior)
+    psi = np.concatenate([block.psi for block in prior.blocks])
+    return {**arrays_of("prior", prior.independent), "prior_hyperparameters": psi}
+
+
+def prior_from(state: State, like: Prior) -> Prior:
+    """Read a prior from a state, with the structures of another."""
+    independent = gaussian_of("prior", state)
+    if isinstance(like, FactorialGaussian):
+        return independent
+    ends = np.cumsum([block.psi.size for block in like.blocks])[:-1]
+    return like.at(independent, np.split(np.asarray(state["prior_hyperparameters"]), ends))
+
+
 class LinearBackend:
     """A backend of the driver for rows of one linear model, but for its sites, which a subclass keeps.
 
@@ -114,9 +132,9 @@ class LinearBackend:
         raise NotImplementedError
 
     @property
-    def prior(self) -> FactorialGaussian:
+    def prior(self) -> Prior:
         """The prior, which may change from iteration to iteration."""
-        prior: FactorialGaussian = self.posterior.prior
+        prior: Prior = self.posterior.prior
         return prior
 
     @property
@@ -191,7 +209,7 @@ class LinearBackend:
     def snapshot(self) -> dict[str, Any]:
         """State between two iterations: prior, sums over all sites, hyperparameters and step sizes."""
         return {
-            **arrays_of("prior", self.prior),
+            **state_of_prior(self.prior),
             "information": self.posterior.flat,
             "shift": self.posterior.shift,
             **self.hyperparameters.snapshot(),
@@ -202,7 +220,8 @@ class LinearBackend:
 
     def restore(self, state: State) -> None:
         """Return to such a state."""
-        self.posterior.replace(np.array(state["information"]), np.array(state["shift"]), gaussian_of("prior", state))
+        prior = prior_from(state, self.prior)
+        self.posterior.replace(np.array(state["information"]), np.array(state["shift"]), prior)
         self.hyperparameters.restore(state)
         self.beta, self.change, self.max_step, self.growth = (float(n) for n in state["numbers"])
         self.noise, scale = np.array(state["noise"]), float(state["loss_scale"])

@@ -23,6 +23,7 @@ from cavity._types import FloatArray
 from cavity.ep.result import FactorError, Refusal, Result, Status, Trace
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.schedules import Cyclic, FiniteTemperature, Order, Steps, Temperature, resolve_beta, resolve_order
+from cavity.terms.prior import Prior
 
 Negative = Literal["floor", "keep", "skip"]
 SiteMode = Literal["own", "tied", "averaged", "none"]
@@ -145,7 +146,7 @@ class Backend(Protocol):
     """Sites and posterior of a run. Every method leaves them consistent."""
 
     @property
-    def prior(self) -> FactorialGaussian:
+    def prior(self) -> Prior:
         """The prior, which may change from iteration to iteration."""
 
     @property

@@ -20,7 +20,7 @@ from cavity.ep.factorised import Factorised, Update
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
 from cavity.ep.result import FactorError, Result, Status, Trace, warn_of
 from cavity.factors import Factor, LinearBatches, LinearFactor
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 from cavity.gaussians import analyse
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.factorial import FactorialGaussian

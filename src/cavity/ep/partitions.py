@@ -38,10 +38,11 @@ from cavity.ep.natural import DenseNatural
 from cavity.ep.posteriors import DensePosterior, JointPosterior, SparsePosterior, doubling_parts
 from cavity.ep.result import Refusal, Result
 from cavity.ep.sites import RowSites, propose
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis
-from cavity.gaussians.factorial import FactorialGaussian, ImproperError
+from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
+from cavity.terms.prior import Prior
 
 # Coefficients of the sites at the start of the last round and of those proposed by the last rounds, the last one first;
 # their sum is where the next round starts.
@@ -92,7 +93,7 @@ class Message(NamedTuple):
     """
 
     loss: Loss
-    prior: FactorialGaussian
+    prior: Prior
     information: FloatArray
     shift: FloatArray
     beta: float = 1.0
@@ -231,9 +232,8 @@ class _Partition:
     def __init__(self, rows: Rows, message: Message) -> None:
         self.rows, self.message = rows, message
         if message.analysis is not None:
-            self.work = SparsePosterior(rows, message.analysis, message.prior)
-            if not self.work.replace(message.information, message.shift):
-                raise ImproperError("prior and sites must make a proper posterior")
+            start = message.information, message.shift
+            self.work = SparsePosterior(rows, message.analysis, message.prior, start=start)
         else:
             kind = DensePosterior if message.prior.dim == rows.shape[1] else JointPosterior
             known = DenseNatural.of_flat(message.information, message.shift)

@@ -14,6 +14,7 @@ wait for each other where calls alternate.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -25,11 +26,19 @@ from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtpttr, dtrtri, dtrttp
 
 from cavity._types import FloatArray
 from cavity.ep.natural import DenseNatural, SparseNatural
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis, SparseGaussian, SparsePrecision
 from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
-from cavity.gaussians.sparse import AnalysedRows, PatternSums, Places, factorise_sums, rows_of, rows_on
+from cavity.gaussians.sparse import (
+    AnalysedRows,
+    PatternSums,
+    Places,
+    factorise_sums,
+    pattern_of,
+    rows_of,
+    rows_on,
+)
 from cavity.terms.prior import Couplings, Prior, StructuredPrior, upper_of
 
 # Columns up to which weighted rows are multiplied as they are. Beyond, choosing rows by the sign of their weight first
@@ -310,6 +319,8 @@ class SparsePosterior:
         The prior.
     matrix
         The rows as CSR, where they are in memory and were analysed.
+    start
+        Sums of precisions, as `flat` has them, and of shifts of the sites to begin with; none by default.
     """
 
     prior: Prior
@@ -319,7 +330,14 @@ class SparsePosterior:
     shift: FloatArray
     mean: FloatArray
 
-    def __init__(self, rows: Any, analysis: Analysis, prior: Prior, matrix: Any = None) -> None:
+    def __init__(
+        self,
+        rows: Any,
+        analysis: Analysis,
+        prior: Prior,
+        matrix: Any = None,
+        start: tuple[FloatArray, FloatArray] | None = None,
+    ) -> None:
         if analysis.pattern is None:
             raise ValueError("the factor of these rows would be too large; use another form of covariance")
         self.rows, self._matrix, self._analysed = rows, matrix, None if matrix is None else analysis.rows
@@ -328,27 +346,23 @@ class SparsePosterior:
         self._pattern = analysis.pattern
         if isinstance(prior, StructuredPrior):
             self._places = Places.of(self._pattern, prior.couplings.left, prior.couplings.right)
-        if not self._factorise(PatternSums.nothing(self._pattern), np.zeros(prior.dim), prior):
-            raise ValueError("the prior must be proper")
+        sums, shift = PatternSums.nothing(self._pattern), np.zeros(prior.dim)
+        if start is not None:
+            sums, shift = sums.like(start[0]), start[1]
+        if not self._factorise(sums, shift, prior):
+            raise ImproperError("prior and the natural parameters of the sites must make a proper posterior")
 
     @classmethod
     def of(cls, prior: Prior, natural: SparseNatural) -> SparsePosterior:
         """Posterior without rows, from natural parameters of sites."""
-        upper = sparse.csc_array(natural.information + upper_of(prior))
-        try:
-            factor = SparsePrecision.of(upper, natural.border)
-        except LinAlgError as error:
-            raise ImproperError("prior and the natural parameters of the sites must make a proper posterior") from error
-        inner, diagonal = factor.inner, prior.precision[factor.pattern.order]
-        sums = PatternSums(factor.entries.copy(), factor.coupling, factor.border - np.diag(diagonal[inner:]))
-        sums.entries[:inner] -= diagonal[:inner]
-        if isinstance(prior, StructuredPrior):
-            left, right, values = prior.couplings
-            sums = Places.of(factor.pattern, left, right).add(sums, -values)
-        posterior = cls(None, Analysis(0, 0.0, 0.0, factor.pattern), prior)
-        if not posterior._factorise(sums, natural.shift, prior):
-            raise ImproperError("prior and the natural parameters of the sites must make a proper posterior")
-        return posterior
+        pattern = pattern_of(sparse.csc_array(natural.information + upper_of(prior)), natural.border)
+        entries, diagonal = sparse.coo_array(natural.information), natural.information.diagonal()[pattern.order]
+        (left, right), beside = entries.coords, entries.coords[0] != entries.coords[1]
+        sums = Places.of(pattern, left[beside], right[beside]).add(PatternSums.nothing(pattern), entries.data[beside])
+        inner = len(sums.coupling)
+        sums.entries[:inner] += diagonal[:inner]
+        sums.border[np.diag_indices(len(sums.border))] += diagonal[inner:]
+        return cls(None, Analysis(0, 0.0, 0.0, pattern), prior, start=(sums.flat, natural.shift))
 
     def parts(self, first: bool) -> list[slice]:
         """Blocks of rows: of doubling size in the first iteration, a few large ones afterwards, as memory allows."""
@@ -406,7 +420,8 @@ class SparsePosterior:
 
     def natural(self, log_scale: float) -> SparseNatural:
         """Natural parameters of all sites, with this scale of their product."""
-        information = (self.factor.matrix - upper_of(self.prior)).tocsc()
+        entries, coupling, outer = self.sums
+        information = replace(self.factor, entries=entries, coupling=coupling, border=outer).matrix
         border = self.factor.pattern.order[self.factor.inner :]
         return SparseNatural(information, self.shift, border, log_scale)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from cavity._types import FloatArray
 from cavity.gaussians.factorial import FactorialGaussian
+from cavity.terms.prior import Prior
 
 
 class Refusal(Enum):
@@ -158,7 +159,7 @@ class Result:
     sites: Any
     status: Status
     trace: Trace
-    prior: FactorialGaussian
+    prior: Prior
     loss: Any = None
     noise: FloatArray | None = field(default=None, repr=False)
     state: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -185,7 +186,8 @@ class Result:
         NaN where there is none: after a run that diverged, or that ended at the prior since updates were refused.
         """
         is_prior = self.trace.refused > 0 and np.array_equal(self.posterior.mean, self.prior.mean)
-        is_prior = is_prior and np.array_equal(self.posterior.variance, self.prior.variance)
+        if isinstance(self.prior, FactorialGaussian):
+            is_prior = is_prior and np.array_equal(self.posterior.variance, self.prior.variance)
         return math.nan if is_prior or self.status is Status.DIVERGED else float(self.posterior.log_mass)
 
     def raise_for_status(self) -> Result:

@@ -6,7 +6,7 @@ With mean and variance :math:`m, v` of the predictor under the posterior, cavity
     T' = \frac1{v'} - \frac1{v_c}, \quad R' = \frac{m'}{v'} - \frac{m_c}{v_c},
 
 :math:`m', v'` being mean and variance of the tilted distribution, cavity times factor. The factor of a row of weight w
-is that of one row to the power w, fitted as one: `cavity.factors.arranged` has merged equal rows before, so that whole
+is that of one row to the power w, fitted as one: `cavity.factors.rows` has merged equal rows before, so that whole
 weights and repeated rows are the same, and one fit is nearer to the truth than many sites of equal rows.
 
 Where the loss has several linear predictors, a site has a vector and a matrix in the place of two numbers

@@ -29,8 +29,8 @@ from cavity.estimators.reports import Reports
 from cavity.estimators.rows import Data, Totals
 from cavity.estimators.runs import Coding, InMemory, Prepared, Source, Summary, Task, is_source
 from cavity.factors import canonical
-from cavity.factors.arranged import Rows
 from cavity.factors.columns import Columns, ColumnSums
+from cavity.factors.rows import Rows
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 

@@ -25,8 +25,8 @@ from cavity.estimators.parameters import Parameters, Plan, PlannedRows, threads_
 from cavity.estimators.progress import loop_report
 from cavity.estimators.rows import Data, squared, with_intercept
 from cavity.factors import LinearBatches
-from cavity.factors.arranged import Rows
 from cavity.factors.columns import Columns, ColumnSums
+from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis, analyse
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.factorial import FactorialGaussian
@@ -34,6 +34,7 @@ from cavity.losses import Loss, offers
 from cavity.losses.noise import log_normalizer, with_scale
 from cavity.moments import tilts
 from cavity.schemes import ExactProjection
+from cavity.terms.prior import Prior
 
 # Rows that share one site of a product of Gaussians: as in figure 2 of the paper.
 BATCH_SIZE = 10
@@ -47,7 +48,7 @@ class Taken(NamedTuple):
     """What is known after rows of a stream; posteriors where they were found with it."""
 
     knowledge: tuple[NaturalParameters, ...]
-    priors: tuple[FactorialGaussian, ...]
+    priors: tuple[Prior, ...]
     loss: Loss
     refused: Counter[Refusal]
     updates: int

@@ -37,9 +37,8 @@ from cavity.estimators.parameters import (
 from cavity.estimators.posterior import working
 from cavity.estimators.rows import Data, KeptRows, Order, Totals, forgetting, with_intercept
 from cavity.estimators.runs import BATCH_SIZE, Taken, take_rows
-from cavity.factors.arranged import Rows
 from cavity.factors.columns import Columns, ColumnSums
-from cavity.factors.rows import dense_rows
+from cavity.factors.rows import Rows, dense_rows
 from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 from cavity.losses import Loss

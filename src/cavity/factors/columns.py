@@ -8,16 +8,21 @@ sparse. Without an intercept nothing is centred, and distances are those from ze
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from cavity._types import FloatArray
-from cavity.factors.rows import ENTRIES_AT_ONCE
 
 # A deviation below this share of the mean is rounding.
 _CONSTANT = 1e-12
+# Columns of smaller numbers are columns of zeros: variances of their coefficients, by the square, leave the numbers
+# that there are.
+_LEAST = float(np.finfo(np.float64).tiny) ** 0.25
+# Dense entries that are summed at once: 512 kB.
+_ENTRIES_AT_ONCE = 1 << 16
 
 
 class Columns(NamedTuple):
@@ -31,14 +36,9 @@ class Columns(NamedTuple):
         """Columns as they are."""
         return cls(np.zeros(width), np.ones(width))
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether columns are left as they are."""
-        return not np.any(self.center) and bool(np.all(self.unit == 1.0))
-
     def standardised(self, X: Any) -> Any:
         """Rows in these units, dense or CSR, in double precision; columns with a centre other than zero are full."""
-        if self.is_plain:
+        if not np.any(self.center) and np.all(self.unit == 1.0):
             return X
         if not sparse.issparse(X):
             return (X - self.center) / self.unit
@@ -57,9 +57,8 @@ class Columns(NamedTuple):
 
     def standardise(self, block: FloatArray) -> None:
         """Bring the first columns of dense rows to these units, in place."""
-        if not self.is_plain:
-            block[:, : self.unit.size] -= self.center
-            block[:, : self.unit.size] /= self.unit
+        block[:, : self.unit.size] -= self.center
+        block[:, : self.unit.size] /= self.unit
 
     def matrix(self, other: Columns, intercept: bool) -> FloatArray:
         """Matrix that turns coefficients for these columns into those for others, intercept last."""
@@ -106,35 +105,34 @@ class ColumnSums(NamedTuple):
         w = np.ones(X.shape[0]) if weights is None else weights
         if sparse.issparse(X):
             return cls._of_csr(X, w)
-        total, length = cls.nothing(X.shape[1]), max(1, 4 * ENTRIES_AT_ONCE // max(X.shape[1], 1))
-        for i in range(0, X.shape[0], length):
-            total = total.plus(cls._of_dense(np.asarray(X[i : i + length], dtype=np.float64), w[i : i + length]))
-        return total
+        length = max(1, _ENTRIES_AT_ONCE // max(X.shape[1], 1))
+        if len(X) > length:
+            return reduce(cls.plus, (cls.of(X[i : i + length], w[i : i + length]) for i in range(0, len(X), length)))
+        if not len(X):
+            return cls.nothing(X.shape[1])
+        A = np.asarray(X, dtype=np.float64)
+        missing = np.isnan(A)
+        if np.any(missing):  # these entries do not count
+            present = w[:, None] * ~missing
+            weight = np.sum(present, axis=0)
+            least, largest = np.min(np.where(missing, np.inf, A), axis=0), np.max(np.where(missing, -np.inf, A), axis=0)
+            A = np.where(missing, 0.0, A)
+            mean = np.sum(present * A, axis=0) / np.where(weight > 0.0, weight, 1.0)
+            squares = np.sum(present * np.square(A - mean), axis=0)
+            counts = [np.sum(present * (value == A), axis=0) for value in (least, largest, 0.0)]
+        else:
+            weight = np.full(A.shape[1], float(np.sum(w)))
+            mean = w @ A / weight
+            least, largest = np.min(A, axis=0), np.max(A, axis=0)
+            squares = w @ np.square(A - mean)
+            counts = [w @ (value == A) for value in (least, largest, 0.0)]
+        return cls(weight, mean, squares, least, largest, *counts)
 
     @classmethod
     def of_row(cls, row: FloatArray) -> ColumnSums:
         """Sum over one dense row."""
         one = np.ones(row.size)
         return cls(one, row.copy(), np.zeros(row.size), row, row, one, one, (row == 0.0).astype(np.float64))
-
-    @classmethod
-    def _of_dense(cls, A: FloatArray, w: FloatArray) -> ColumnSums:
-        weight = np.full(A.shape[1], float(np.sum(w)))
-        missing = np.isnan(A)
-        if np.any(missing):  # these entries do not count
-            weight = weight - w @ missing
-            least, largest = np.min(np.where(missing, np.inf, A), axis=0), np.max(np.where(missing, -np.inf, A), axis=0)
-            A = np.where(missing, least, A)
-            weight[np.all(missing, axis=0)] = 0.0
-            A[:, weight == 0.0] = 0.0
-            mean = (w @ A - (w @ missing) * A.min(axis=0)) / np.where(weight > 0.0, weight, 1.0)
-            squares = w @ np.where(missing, 0.0, np.square(A - mean))
-            counts = [w @ ((value == A) & ~missing) for value in (least, largest, 0.0)]
-            return cls(weight, mean, squares, least, largest, *counts)
-        mean = w @ A / weight
-        least, largest = np.min(A, axis=0), np.max(A, axis=0)
-        squares = w @ np.square(A - mean)
-        return cls(weight, mean, squares, least, largest, *(w @ (value == A) for value in (least, largest, 0.0)))
 
     @classmethod
     def of_flags(cls, weight: float, ones: FloatArray) -> ColumnSums:
@@ -200,29 +198,28 @@ class ColumnSums(NamedTuple):
     def columns(self, centred: bool = True) -> Columns:
         """Centres and units; all centres are zero unless ``centred``."""
         weight = np.maximum(self.weight, np.finfo(np.float64).tiny)
-        if not centred:
-            has_two = self.at_least + self.at_largest > (1.0 - 1e-9) * weight
-            is_common = (self.at_zero > 0.5 * weight) | (has_two & (self.at_zero > 0.0))
-            others = np.where(is_common, weight - self.at_zero, weight)
-            with np.errstate(all="ignore"):
-                unit = np.sqrt((self.squares + weight * np.square(self.mean)) / others)
-            return Columns(np.zeros(unit.size), _coarse(np.where(np.isfinite(unit) & (unit > 0.0), unit, 1.0)))
-        deviation = np.sqrt(self.squares / weight)
-        constant = (self.largest <= self.least) | (deviation <= _CONSTANT * np.abs(self.mean))
         counts = np.array([self.at_zero, self.at_least, self.at_largest])
-        most = np.argmax(counts > 0.5 * weight, axis=0)
+        is_common = counts > 0.5 * weight
         has_two = self.at_least + self.at_largest > (1.0 - 1e-9) * weight
-        most = np.where(has_two, np.where(self.at_zero > 0.0, 0, 1), most)
-        place = np.arange(most.size)
-        common = np.array([np.zeros(most.size), self.least, self.largest])[most, place]
-        others = weight - counts[most, place]
-        is_common = ~constant & (has_two | np.any(counts > 0.5 * weight, axis=0))
+        if centred:
+            deviation = np.sqrt(self.squares / weight)
+            constant = (self.largest <= self.least) | (deviation <= _CONSTANT * np.abs(self.mean))
+            chosen = np.where(has_two, np.where(self.at_zero > 0.0, 0, 1), np.argmax(is_common, axis=0))
+            has_common = ~constant & (has_two | np.any(is_common, axis=0))
+            values = np.array([np.zeros(chosen.size), self.least, self.largest])
+            center = np.where(has_common, np.take_along_axis(values, chosen[None], axis=0)[0], self.mean)
+            at_center, otherwise = np.take_along_axis(counts, chosen[None], axis=0)[0], np.abs(center)
+        else:
+            constant, center = np.zeros(weight.size, dtype=bool), np.zeros(weight.size)
+            at_center, otherwise = self.at_zero, np.ones(weight.size)
+            has_common = is_common[0] | (has_two & (self.at_zero > 0.0))
+        others = np.where(has_common, weight - at_center, weight)
         with np.errstate(all="ignore"):
-            distance = np.sqrt((self.squares + weight * np.square(self.mean - common)) / others)
-        center = np.where(is_common, common, self.mean)
-        unit = np.where(is_common, distance, deviation)
-        unit = np.where(constant | ~np.isfinite(unit) | ~(unit > 0.0), np.abs(center), unit)
-        unit = _coarse(np.where(unit > 0.0, unit, 1.0))
+            unit = np.sqrt((self.squares + weight * np.square(self.mean - center)) / others)
+        unit = np.where(constant | ~np.isfinite(unit) | ~(unit > 0.0), otherwise, unit)
+        # To a billionth: sums over weighted and over repeated rows then agree to the last bit.
+        fraction, exponent = np.frexp(np.where(unit > _LEAST, unit, 1.0))
+        unit = np.ldexp(np.round(np.ldexp(fraction, 30)), exponent - 30)
         return Columns(np.where(np.isfinite(center), unit * np.round(center / unit * 2.0**30) / 2.0**30, 0.0), unit)
 
     def sizes(self, columns: Columns) -> FloatArray:
@@ -230,12 +227,3 @@ class ColumnSums(NamedTuple):
         weight = np.maximum(self.weight, np.finfo(np.float64).tiny)
         mean_square = self.squares / weight + np.square(self.mean - columns.center)
         return np.where(self.weight > 0.0, mean_square / np.square(columns.unit), 0.0)
-
-
-def _coarse(numbers: FloatArray) -> FloatArray:
-    """Round to a billionth: sums over weighted and over repeated rows then agree to the last bit."""
-    fraction, exponent = np.frexp(numbers)
-    return np.asarray(np.ldexp(np.round(np.ldexp(fraction, 30)), exponent - 30))
-
-
-__all__ = ["ColumnSums", "Columns"]

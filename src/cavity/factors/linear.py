@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
@@ -223,9 +223,6 @@ class LinearBatches(Sequence[LinearFactor]):
         rows = slice(self.cuts[k], self.cuts[k + 1])
         weights = None if self.weights is None else self.weights[rows]
         return LinearFactor(self.loss, self.X[rows], self.targets[rows], weights)
-
-    def __iter__(self) -> Iterator[LinearFactor]:
-        return (self[k] for k in range(len(self)))
 
     def cost(self, points: ArrayLike) -> FloatArray:
         """Total cost of all rows.

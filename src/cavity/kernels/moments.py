@@ -16,7 +16,8 @@ from scipy.special import erfcx
 from cavity.kernels.bridge import AS_WRITTEN, INNER, careful, kernel, open_method
 from cavity.kernels.speed import exponential, log_one_plus
 from cavity.losses import offers
-from cavity.moments.constants import (
+from cavity.moments.logistic import LEAST_MASS, PROBIT_SQUARES, PROBIT_WEIGHTS, ROOT_2PI
+from cavity.moments.tilted import (
     AGREEMENT,
     BEND_HIGH,
     BEND_LOW,
@@ -24,7 +25,6 @@ from cavity.moments.constants import (
     FALL,
     FAR_TAIL,
     HALVINGS,
-    LEAST_MASS,
     NARROW_NODES,
     NARROW_PIECE,
     NARROW_WEIGHTS,
@@ -32,14 +32,12 @@ from cavity.moments.constants import (
     PANEL_NODES,
     PANEL_WEIGHTS,
     PEAK_GAIN,
-    PROBIT_SQUARES,
-    PROBIT_WEIGHTS,
-    ROOT_2PI,
-    ROOT_HALF,
     SEARCH_STEPS,
     TAIL_TERMS,
 )
 
+# Factor of the arguments of erfc.
+ROOT_HALF = math.sqrt(0.5)
 # Log mass, shift of the mean in widths, ratio of the variances; or other three numbers.
 Three = tuple[float, float, float]
 

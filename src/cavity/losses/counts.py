@@ -289,8 +289,10 @@ class GammaNoise(RateNoise):
 
     def quantile_of(self, mean: FloatArray, std: FloatArray, p: FloatArray) -> FloatArray:
         """Invert the distribution of the logarithm, of which mean and variance are known."""
-        spread = np.sqrt(std**2 + float(polygamma(1, self.shape)))
-        found = invert(lambda r: self.below(r, std), -_log_less_digamma(self.shape), spread, p)
+        k = self.shape
+        # log k less digamma(k), by its series where both are nearly the same
+        below = 0.5 / k + (1.0 - 0.1 / k**2) / (12.0 * k**2) if k > 1e3 else float(np.log(k) - digamma(k))
+        found = invert(lambda r: self.below(r, std), -below, np.sqrt(std**2 + float(polygamma(1, k))), p)
         return np.exp(np.minimum(mean + found, LARGEST_LOG))
 
     def below(self, r: FloatArray, std: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -312,11 +314,6 @@ class GammaNoise(RateNoise):
         below, slope = _less_exponential(r[~narrow, None] + np.log(k / b) - g, std[~narrow, None], k)
         value[~narrow], density[~narrow] = (part @ mass / np.sum(mass) for part in (below, slope))
         return value, density
-
-
-def _log_less_digamma(k: float) -> float:
-    r""":math:`\log k - \psi(k)`, by its series where both are nearly the same."""
-    return float(0.5 / k + (1.0 - 0.1 / k**2) / (12.0 * k**2)) if k > 1e3 else float(np.log(k) - digamma(k))
 
 
 def _less_exponential(x: FloatArray, std: FloatArray, rate: float) -> tuple[FloatArray, FloatArray]:

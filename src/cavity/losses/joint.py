@@ -131,7 +131,7 @@ class Softmax(NamedTuple):
         basis, flat = contrasts(int(self.classes)), np.sqrt(1.0 + np.pi / 8.0 * width)
         # Nodes last: sums over classes then run along memory.
         p = np.matmul(basis / flat[:, None, None], z.transpose(0, 2, 1))
-        at_class = _score_of_class(p @ weights, y)
+        at_class = np.take_along_axis(p @ weights, np.asarray(y, dtype=np.intp)[:, None], axis=1)[:, 0]
         largest = np.max(p, axis=1)
         p -= largest[:, None]
         np.exp(p, out=p)
@@ -223,12 +223,6 @@ def contrasts(classes: int) -> FloatArray:
         basis[:, j] /= np.sqrt((j + 1.0) * (j + 2.0))
     basis.flags.writeable = False
     return basis
-
-
-def _score_of_class(scores: FloatArray, y: Any) -> Any:
-    """Score of the class of every row."""
-    places = np.broadcast_to(np.asarray(y, dtype=np.intp), scores.shape[:-1])[..., None]
-    return np.take_along_axis(scores, places, axis=-1)[..., 0]
 
 
 def _indicators(y: Any, like: FloatArray) -> FloatArray:

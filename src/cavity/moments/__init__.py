@@ -16,6 +16,7 @@ What serves a loss depends on what it offers (`cavity.losses.offers`):
 """
 
 from cavity.moments.joint import JointSite, joint_log_masses, joint_means, joint_sites
+from cavity.moments.logistic import log_mean_logistic
 from cavity.moments.tilted import Tilts, tilts
 
-__all__ = ["JointSite", "Tilts", "joint_log_masses", "joint_means", "joint_sites", "tilts"]
+__all__ = ["JointSite", "Tilts", "joint_log_masses", "joint_means", "joint_sites", "log_mean_logistic", "tilts"]

@@ -29,33 +29,20 @@ from scipy.special import ndtri
 
 from cavity._types import FloatArray, IndexArray
 from cavity.losses.joint import JointLoss
-from cavity.quadrature import NodeSet, Precision3
+from cavity.quadrature import Precision3
 
 # Gives the weighted mean over nodes, per row.
 Averaged = Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
 
 
-class _Grid(NamedTuple):
-    """Equally spaced nodes of a standard normal within a ball: per axis, and the radius.
-
-    For functions as smooth as a softmax, as many nodes of a product of Gauss-Hermite rules are ten times less accurate.
-    """
-
-    per_axis: int
-    radius: float
-
-    @property
-    def spacing(self) -> float:
-        return 2.0 * self.radius / (self.per_axis - 1)
-
-
-# By the number of predictors, for narrow and for other ones. On 220 random problems of three to five classes, finer
-# grids change deviations by at most 1, 5 and 9 percent; with one predictor more, as many nodes would be too far apart.
+# Nodes per axis and radius of grids (`_grid`) by the number of predictors, for narrow and for other ones. On 220 random
+# problems of three to five classes, finer grids change deviations by at most 1, 5 and 9 percent; with one predictor
+# more, as many nodes would be too far apart.
 _GRIDS = {
-    1: (_Grid(21, 5.0), _Grid(61, 6.0)),
-    2: (_Grid(15, 4.5), _Grid(31, 5.0)),
-    3: (_Grid(9, 4.4), _Grid(17, 4.8)),
-    4: (_Grid(7, 4.2), _Grid(11, 4.8)),
+    1: ((21, 5.0), (61, 6.0)),
+    2: ((15, 4.5), (31, 5.0)),
+    3: ((9, 4.4), (17, 4.8)),
+    4: ((7, 4.2), (11, 4.8)),
 }
 # Distance of nodes in units of the predictors, where the softmax has a width of about two, up to which the first grid
 # will do.
@@ -119,40 +106,33 @@ def joint_sites(
         new = joint_sites(loss, y, mean + offset, variance, (precision, moved), power)
         apart = 0.5 * np.einsum("bi,bi->b", shift + moved, offset)
         return JointSite(new.precision, new.shift - _matvec(new.precision, offset), new.log_scale + apart)
-    n, k = mean.shape
-    if k <= max(_GRIDS):
-        return _matched(loss, y, mean, variance, site, power)
-    scheme = _expected if hasattr(loss, "derivatives") else _star
-    parts = _slices(np.arange(n), 2 * _PAIRS * (k + 2)) or [np.arange(0)]
-    found = [scheme(loss, *_of_rows(part, y, mean, variance, site, power)) for part in parts]
-    return JointSite(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
-
-
-def _matched(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power: Any) -> JointSite:
-    """Match moments where nodes can tell them, and take expected derivatives, if any, where not."""
-    out = JointSite(*(np.full_like(part, np.nan) for part in (site[0], site[1], power)))
-    open_rows, k = np.ones(power.size, dtype=bool), mean.shape[1]
+    rows, k, has_slopes = (y, mean, variance, *site, power), mean.shape[1], hasattr(loss, "derivatives")
+    out = JointSite(*(np.full_like(part, np.nan) for part in (*site, power)))
+    left = np.ones(power.size, dtype=bool)
 
     def put(chosen: IndexArray, found: JointSite) -> None:
         for all_rows, new in zip(out, found, strict=True):
             all_rows[chosen] = new
 
-    for grid, least, offered in zip(_GRIDS[k], _EVEN, (_is_narrow(variance), open_rows), strict=True):
-        count = _grid_nodes(grid, k).weights.size
-        for chosen in _slices(np.flatnonzero(offered & open_rows), count * (k + 2)):
-            found, even = _tilted(grid, loss, *_of_rows(chosen, y, mean, variance, site, power))
-            put(chosen, found)
-            open_rows[chosen] = ~(even >= least)
-    if hasattr(loss, "derivatives"):
-        for chosen in _slices(np.flatnonzero(open_rows), 2 * _PAIRS * (k + 2)):
-            put(chosen, _expected(loss, *_of_rows(chosen, y, mean, variance, site, power)))
+    if k in _GRIDS:
+        for is_fine, least, offered in zip((False, True), _EVEN, (_is_narrow(variance), left), strict=True):
+            grid = _grid(k, is_fine)
+            for chosen in _slices(np.flatnonzero(offered & left), grid.weights.size * (k + 2)):
+                found, even = _tilted(grid, loss, *(part[chosen] for part in rows))
+                put(chosen, found)
+                left[chosen] = ~(even >= least)
+    if has_slopes or k not in _GRIDS:
+        for chosen in _slices(np.flatnonzero(left), 2 * _PAIRS * (k + 2)):
+            put(chosen, (_expected if has_slopes else _star)(loss, *(part[chosen] for part in rows)))
     return out
 
 
 def _is_narrow(variance: FloatArray) -> NDArray[np.bool_]:
     """Tell for which rows the first grid will do."""
     widest = np.linalg.eigvalsh(_finite(variance))[:, -1]
-    return np.asarray(_GRIDS[variance.shape[1]][0].spacing ** 2 * widest <= _APART**2)
+    per_axis, radius = _GRIDS[variance.shape[1]][0]
+    spacing = 2.0 * radius / (per_axis - 1)
+    return np.asarray(spacing**2 * widest <= _APART**2)
 
 
 def _slices(chosen: IndexArray, per_row: int) -> list[IndexArray]:
@@ -161,16 +141,11 @@ def _slices(chosen: IndexArray, per_row: int) -> list[IndexArray]:
     return [chosen[i : i + step] for i in range(0, chosen.size, step)]
 
 
-def _of_rows(chosen: IndexArray, y: Any, mean: Any, variance: Any, site: Any, power: Any) -> tuple[Any, ...]:
-    return y[chosen], mean[chosen], variance[chosen], (site[0][chosen], site[1][chosen]), power[chosen]
-
-
 def _tilted(
-    grid: _Grid, loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power: Any
+    grid: _Grid, loss: JointLoss, y: Any, mean: Any, variance: Any, precision: Any, shift: Any, power: Any
 ) -> tuple[JointSite, FloatArray]:
     """Match moments; and the share of nodes that count, one where factor and site are the same."""
-    (n, k), (precision, shift) = mean.shape, site
-    (nodes, weights), monomials = _grid_nodes(grid, k), _monomials(grid, k)
+    (n, k), (nodes, weights, monomials) = mean.shape, grid
     root = _cholesky(variance)
     across = root.transpose(0, 2, 1)
     z = mean[:, None] + nodes @ across
@@ -198,7 +173,7 @@ def _tilted(
     return JointSite(new_precision, new_shift, np.log(total) + highest + at_mean), even
 
 
-def _expected(loss: Any, y: Any, mean: Any, variance: Any, site: Any, power: Any) -> JointSite:
+def _expected(loss: Any, y: Any, mean: Any, variance: Any, precision: Any, shift: Any, power: Any) -> JointSite:
     if hasattr(loss, "averages"):
         averaged = loss.averages(y, *_spread_nodes(mean, variance))
     else:
@@ -208,7 +183,7 @@ def _expected(loss: Any, y: Any, mean: Any, variance: Any, site: Any, power: Any
         for j, weight in enumerate(weights):  # one node at a time bounds the memory
             parts = loss.derivatives(y, z[:, j])
             averaged = tuple(total + weight * part for total, part in zip(averaged, parts, strict=True))
-    return _from_slopes(averaged, mean, variance, site, power)
+    return _from_slopes(averaged, mean, variance, precision, shift, power)
 
 
 def joint_means(function: Averaged, mean: FloatArray, variance: FloatArray) -> FloatArray:
@@ -223,17 +198,19 @@ def joint_means(function: Averaged, mean: FloatArray, variance: FloatArray) -> F
         Means ``(rows, K)`` and covariances ``(rows, K, K)`` of the Gaussians, of at least one row.
     """
     n, k = mean.shape
-    if k > max(_GRIDS):
+    if k not in _GRIDS:
         parts = _slices(np.arange(n), 2 * _PAIRS * (k + 2))
         return np.concatenate([function(*_spread_nodes(mean[part], variance[part])) for part in parts])
-    parts, values, narrow = [], [], _is_narrow(variance)
-    for grid, chosen in zip(_GRIDS[k], (narrow, ~narrow), strict=True):
-        nodes, weights = _grid_nodes(grid, k)
-        for part in _slices(np.flatnonzero(chosen), weights.size * (k + 2)):
-            z = mean[part, None] + nodes @ _cholesky(variance[part]).transpose(0, 2, 1)
-            parts.append(part)
-            values.append(function(z, weights, np.zeros(part.size)))
-    return np.concatenate(values)[np.argsort(np.concatenate(parts))]
+    found, narrow = None, _is_narrow(variance)
+    for is_fine, offered in ((False, narrow), (True, ~narrow)):
+        grid = _grid(k, is_fine)
+        for part in _slices(np.flatnonzero(offered), grid.weights.size * (k + 2)):
+            z = mean[part, None] + grid.nodes @ _cholesky(variance[part]).transpose(0, 2, 1)
+            values = function(z, grid.weights, np.zeros(part.size))
+            found = np.empty((n, *values.shape[1:])) if found is None else found
+            found[part] = values
+    assert found is not None
+    return found
 
 
 def joint_log_masses(loss: Any, y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
@@ -247,10 +224,11 @@ def joint_log_masses(loss: Any, y: FloatArray, mean: FloatArray, variance: Float
         Targets ``(rows,)``, means ``(rows, K)`` and covariances ``(rows, K, K)`` of the Gaussians.
     """
     n, k = mean.shape
-    nodes, weights = _grid_nodes(_GRIDS[k][1], k) if k <= max(_GRIDS) else _fixed_nodes(k)
-    parts = _slices(np.arange(n), weights.size * (k + 2))
-    found = [_log_masses(loss, y[part], mean[part], variance[part], nodes, weights) for part in parts]
-    return np.concatenate([np.empty(0), *found])
+    nodes, weights = _grid(k, True)[:2] if k in _GRIDS else _fixed_nodes(k)
+    found = np.empty(n)
+    for part in _slices(np.arange(n), weights.size * (k + 2)):
+        found[part] = _log_masses(loss, y[part], mean[part], variance[part], nodes, weights)
+    return found
 
 
 def _log_masses(loss: Any, y: Any, mean: Any, variance: Any, nodes: FloatArray, weights: FloatArray) -> FloatArray:
@@ -290,7 +268,7 @@ def _spread_nodes(mean: FloatArray, variance: FloatArray) -> tuple[FloatArray, F
     return mean[:, None] + nodes @ _cholesky(narrow).transpose(0, 2, 1), weights, width
 
 
-def _star(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power: Any) -> JointSite:
+def _star(loss: JointLoss, y: Any, mean: Any, variance: Any, precision: Any, shift: Any, power: Any) -> JointSite:
     k = mean.shape[1]
     arm = Precision3().star(k)
     assert arm is not None
@@ -305,16 +283,15 @@ def _star(loss: JointLoss, y: Any, mean: Any, variance: Any, site: Any, power: A
     bend = (above - 2.0 * middle[:, None] + below) / arm.spread**2
     curvature = (back * bend[:, None, :]) @ back
     value = middle + 0.5 * np.sum(bend, axis=1)
-    return _from_slopes((value, _matvec(back, slope), curvature), mean, variance, site, power)
+    return _from_slopes((value, _matvec(back, slope), curvature), mean, variance, precision, shift, power)
 
 
-def _from_slopes(averaged: Any, mean: Any, variance: Any, site: Any, power: Any) -> JointSite:
+def _from_slopes(averaged: Any, mean: Any, variance: Any, precision: Any, shift: Any, power: Any) -> JointSite:
     """Sites from mean value, slope and curvature of the loss under the posterior."""
     value, slope, curvature = averaged
     new_precision = power[:, None, None] * curvature
     new_shift = _matvec(new_precision, mean) - power[:, None] * slope
     # The mean of factor over site: a lower bound of the evidence follows.
-    precision, shift = site
     second = variance + mean[:, :, None] * mean[:, None, :]
     site_cost = 0.5 * np.einsum("bij,bij->b", precision, second) - np.einsum("bi,bi->b", shift, mean)
     return JointSite(new_precision, new_shift, site_cost - power * value)
@@ -349,23 +326,30 @@ def _inverse(matrices: FloatArray) -> FloatArray:
     return np.where(fine[:, None, None], np.linalg.inv(safe), np.nan)
 
 
+class _Grid(NamedTuple):
+    """Nodes and weights, and the coordinates of the nodes with their products, one row per node."""
+
+    nodes: FloatArray
+    weights: FloatArray
+    monomials: FloatArray
+
+
 @cache
-def _grid_nodes(grid: _Grid, k: int) -> NodeSet:
-    axis = np.linspace(-grid.radius, grid.radius, grid.per_axis)
+def _grid(k: int, is_fine: bool) -> _Grid:
+    """Equally spaced nodes of a standard normal within a ball.
+
+    For functions as smooth as a softmax, as many nodes of a product of Gauss-Hermite rules are ten times less accurate.
+    """
+    per_axis, radius = _GRIDS[k][is_fine]
+    axis = np.linspace(-radius, radius, per_axis)
     nodes = np.stack(np.meshgrid(*[axis] * k, indexing="ij"), axis=-1).reshape(-1, k)
     squares = np.sum(nodes**2, axis=1)
-    inside = squares <= grid.radius**2 * (1.0 + 1e-9)
+    inside = squares <= radius**2 * (1.0 + 1e-9)
     weights = np.exp(-0.5 * squares[inside])
     weights /= np.sum(weights)
     # Variances of one exactly: a factor that says nothing must leave no site, in none of many rows.
-    return NodeSet(nodes[inside] / np.sqrt(weights @ nodes[inside, 0] ** 2), weights)
-
-
-@cache
-def _monomials(grid: _Grid, k: int) -> FloatArray:
-    """Coordinates of the nodes and their products, one row per node."""
-    nodes = _grid_nodes(grid, k).nodes
-    return np.hstack([nodes, (nodes[:, :, None] * nodes[:, None, :]).reshape(len(nodes), -1)])
+    nodes = nodes[inside] / np.sqrt(weights @ nodes[inside, 0] ** 2)
+    return _Grid(nodes, weights, np.hstack([nodes, (nodes[:, :, None] * nodes[:, None, :]).reshape(len(nodes), -1)]))
 
 
 @cache

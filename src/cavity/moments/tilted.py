@@ -1,16 +1,8 @@
 r"""Moments of Gaussians times rows' factors: by closed forms where a loss offers one, else by quadrature.
 
-**Straight pieces.** Truncated Gaussians, joined from left to right. On a piece the product is a Gaussian of the same
+**Straight pieces.** Truncated Gaussians, joined at their ends. On a piece the product is a Gaussian of the same
 variance whose mean is moved against the slope. All lengths are in standard deviations and measured from the ends of the
 pieces, and all sums are of positive terms, so that neither far tails nor extreme widths and powers cancel.
-
-**The logistic loss.** Gauss-Hermite rules for narrow Gaussians, a mixture of probits for wide ones. With
-:math:`u = b y z` of mean m and standard deviation s, and :math:`q = \sigma(m) = 1 - p`, the factor relative to its
-value at the mean is
-
-.. math:: \frac{\sigma(m + s x)}{\sigma(m)} = \frac{1}{q + p\, e^{-s x}},
-
-which never overflows and takes one exponential per node.
 
 **Any loss.** Gauss-Hermite rules about the peak of the product, and panels where no two of them agree. Panels have
 Gauss-Legendre rules. They are cut at the peak, where the loss begins to bend, and where the product ends, and are
@@ -19,40 +11,44 @@ halved until a panel and its halves agree: all panels of all rows at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import erf, ndtr
+from scipy.special import ndtr
 
 from cavity._types import FloatArray, IndexArray
 from cavity.losses import Loss, offers
-from cavity.moments.constants import (
-    AGREEMENT,
-    BEND_HIGH,
-    BEND_LOW,
-    DOUBLINGS,
-    FALL,
-    FAR_TAIL,
-    HALVINGS,
-    LEAST_MASS,
-    NARROW_NODES,
-    NARROW_PIECE,
-    NARROW_WEIGHTS,
-    NEWTON_STEPS,
-    PANEL_NODES,
-    PANEL_WEIGHTS,
-    PEAK_GAIN,
-    PROBIT_SQUARES,
-    PROBIT_WEIGHTS,
-    ROOT_2PI,
-    ROOT_HALF,
-    SEARCH_STEPS,
-    TAIL_TERMS,
-)
-from cavity.quadrature import hermite_polynomials
+from cavity.moments.logistic import NUMBERS_AT_ONCE, ROOT_2PI, logistic_tilts
+from cavity.quadrature import hermite
+
+# Tails: from so many standard deviations on, this many terms of a continued fraction are exact to 1e-12, while
+# differences of error functions lose digits.
+FAR_TAIL, TAIL_TERMS = 4.5, 20
+# Pieces over which the logarithm of the product changes by less than this: integrated by nodes, since differences of
+# tails would cancel. Ten nodes are exact to 1e-12 there.
+NARROW_PIECE = 2.0
+NARROW_NODES, NARROW_WEIGHTS = np.polynomial.legendre.leggauss(10)
+
+# How often the nodes of the first Gauss-Hermite rule are doubled, and the share of mass, variance and standard
+# deviation to which two rules must agree: below the promised 1e-6, above the rounding of sums.
+DOUBLINGS, AGREEMENT = 2, 1e-7
+# The search for the peak ends where a Newton step would gain less than this of the logarithm: a rule about any point
+# so near is as good.
+PEAK_GAIN, NEWTON_STEPS = 0.0025, 100
+
+# Panels end where the logarithm has fallen by this (e^-28 = 7e-13) to twice this.
+FALL = 28.0
+# Panels are cut where a loss begins to bend: where the change of its slope times the distance lies between these.
+BEND_LOW, BEND_HIGH = 1e-6, 1e-3
+# Most steps of a search by doubling or halving, and most panels of a row that are halved.
+SEARCH_STEPS, HALVINGS = 80, 200
+# Rule of a panel, which is halved until both halves agree with it.
+PANEL_NODES, PANEL_WEIGHTS = np.polynomial.legendre.leggauss(16)
+
+# Rows whose moments are computed at once: what they need in between stays within the caches.
+_ROWS_AT_ONCE = 2048
 
 
 class Tilts(NamedTuple):
@@ -71,31 +67,6 @@ class Tilts(NamedTuple):
     log_mass: FloatArray
     shift: FloatArray
     ratio: FloatArray
-
-
-class Cavities(NamedTuple):
-    """Targets of rows, means and variances of their predictors, powers of their factors; arrays of shape ``(n,)``."""
-
-    y: FloatArray
-    mean: FloatArray
-    variance: FloatArray
-    power: FloatArray
-
-    def at(self, chosen: Any) -> Cavities:
-        """Return some of the rows."""
-        return Cavities(self.y[chosen], self.mean[chosen], self.variance[chosen], self.power[chosen])
-
-
-def put(tilts: Tilts, chosen: Any, values: Tilts) -> None:
-    """Write the values of some rows."""
-    for target, value in zip(tilts, values, strict=True):
-        target[chosen] = value
-
-
-def slices(n: int, nodes: int) -> Iterator[slice]:
-    """Cut ``n`` rows of so many nodes each into parts to be computed at once."""
-    step = max(1, 8192 // nodes)  # so many numbers stay within the caches, and memory is bounded
-    return (slice(start, start + step) for start in range(0, n, step))
 
 
 def tilts(
@@ -133,489 +104,219 @@ def tilts(
     >>> found.log_mass.round(6), found.shift.round(6), found.ratio.round(6)
     (array([-1.346574, -0.346574]), array([1., 0.]), array([0.5, 0.5]))
     """
-    n = mean.size
-    rows = Cavities(y, mean, variance, np.broadcast_to(np.asarray(power, dtype=np.float64), (n,)))
-    result = Tilts(*np.empty((3, n)))
-    at_once = 2048  # rows: what they need in between stays within the caches
+    n, offered = mean.size, offers(loss)
+    whole, powers = np.empty((3, n)), np.broadcast_to(np.asarray(power, dtype=np.float64), (n,))
     with np.errstate(all="ignore"):
-        for start in range(0, n, at_once):
-            some = slice(start, start + at_once)
-            put(result, some, _checked(loss, rows.at(some), order))
-    return result
+        for start in range(0, n, _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            rows = y[part], mean[part], variance[part], powers[part]
+            if offered.pieces is not None:
+                whole[:, part] = piecewise_tilts(offered.pieces(rows[0]), *rows[1:])
+            elif offered.squared is not None:
+                target, m, v, beta = rows
+                noise = offered.squared * offered.squared / beta
+                distance, total = target - m, v + noise
+                whole[0, part] = 0.5 * (np.log(noise / total) - distance * distance / total)
+                whole[1, part] = distance * np.sqrt(v) / total
+                whole[2, part] = noise / total
+            elif offered.logistic is None:
+                whole[:, part] = integrated_tilts(loss, *rows, order)
+            else:
+                whole[:, part] = found = logistic_tilts(offered.logistic * rows[0], *rows[1:])
+                left = start + np.flatnonzero(np.isnan(found[0]))
+                if left.size:
+                    whole[:, left] = integrated_tilts(loss, y[left], mean[left], variance[left], powers[left], order)
+        constant = np.flatnonzero(variance == 0.0)
+        if constant.size:
+            whole[0, constant] = -powers[constant] * loss.value(y[constant], mean[constant])
+            whole[1:, constant] = [[0.0], [1.0]]
+        whole[:, ~np.isfinite(np.sum(whole, axis=0))] = np.nan
+    return Tilts(*whole)
 
 
-def _checked(loss: Loss, rows: Cavities, order: int) -> Tilts:
-    """Take care of variances of zero and of costs that are not finite."""
-    others = np.flatnonzero(rows.variance)
-    if others.size == rows.y.size:
-        found = _by_form(loss, rows, order)
-    else:
-        found = Tilts(-rows.power * loss.value(rows.y, rows.mean), np.zeros(rows.y.size), np.ones(rows.y.size))
-        if others.size:
-            put(found, others, _by_form(loss, rows.at(others), order))
-    is_bad = ~np.isfinite(found.log_mass + found.shift + found.ratio)
-    if is_bad.any():
-        put(found, is_bad, Tilts(*np.full((3, 1), np.nan)))
-    return found
+def piecewise_tilts(
+    pieces: Sequence[Any], mean: FloatArray, variance: FloatArray, power: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Sum truncated Gaussians over the pieces ``(end, slope, offset)``, of arrays over rows or numbers.
 
-
-def _by_form(loss: Loss, rows: Cavities, order: int) -> Tilts:
-    """Take the closed form that a loss offers, or integrate."""
-    offered = offers(loss)
-    if offered.pieces is not None:
-        return by_pieces(offered.pieces(rows.y), rows.mean, np.sqrt(rows.variance), rows.power)
-    if offered.squared is not None:
-        noise = offered.squared * offered.squared / rows.power
-        total = rows.variance + noise
-        distance, ratio = rows.y - rows.mean, noise / total
-        log_mass = 0.5 * (np.log(ratio) - distance * distance / total)
-        return Tilts(log_mass, distance * np.sqrt(rows.variance) / total, ratio)
-    if offered.logistic is None:
-        return _by_integration(loss, rows, order)
-    found = by_logistic(offered.logistic * rows.y, rows.mean, rows.variance, rows.power)
-    left = np.flatnonzero(np.isnan(found.log_mass))
-    if left.size:
-        put(found, left, _by_integration(loss, rows.at(left), order))
-    return found
-
-
-def _by_integration(loss: Loss, rows: Cavities, order: int) -> Tilts:
-    """Integrate by one rule where that is enough, else on panels."""
-    products = find_peaks(loss, rows)
-    moments, left = by_rules(products, order)
-    if left.size:
-        moments[:, left] = by_panels(products.at(left))
-    return products.tilts(moments)
-
-
-# Weights of 1, t and t² at the nodes.
-_POLYNOMIALS = NARROW_WEIGHTS * NARROW_NODES ** np.arange(3)[:, None]
-
-
-class _Part(NamedTuple):
-    """One piece, or several joined, as arrays over rows.
-
-    ``height`` is the logarithm of the product at a reference point, relative to the top of the Gaussian; ``mass`` is
-    relative to the product there; ``drop_left`` and ``drop_right`` are how much higher it is than the product's
-    logarithm at either end. ``shift`` leads from the Gaussian's mean to the part's, ``to_left`` and ``to_right`` from
-    there to the ends.
+    A piece between two ends is cut where the product is highest, so that all parts fall from an end or a peak on,
+    towards the left or the right. The first and last piece are one part each, whose peak may lie within.
     """
-
-    height: FloatArray
-    mass: FloatArray
-    drop_left: Any
-    drop_right: Any
-    shift: FloatArray
-    to_left: Any
-    to_right: Any
-    variance: FloatArray
-
-    @property
-    def mirrored(self) -> _Part:
-        """Left and right exchanged."""
-        height, mass, drop_left, drop_right, shift, to_left, to_right, variance = self
-        return _Part(height, mass, drop_right, drop_left, -shift, to_right, to_left, variance)
-
-
-class _Line(NamedTuple):
-    """A piece between two ends: its ends from the mean, its slope, and the product's logarithm at ends and peak."""
-
-    left: FloatArray
-    right: FloatArray
-    length: FloatArray
-    lean: FloatArray
-    at_left: FloatArray
-    at_right: FloatArray
-    at_peak: FloatArray
-
-    def at(self, chosen: Any) -> _Line:
-        return _Line(*(field[chosen] for field in self))
-
-    @property
-    def mirrored(self) -> _Line:
-        left, right, length, lean, at_left, at_right, at_peak = self
-        return _Line(-right, -left, length, -lean, at_right, at_left, at_peak)
-
-
-def by_pieces(pieces: Sequence[Any], mean: FloatArray, std: FloatArray, power: FloatArray) -> Tilts:
-    """Join the truncated Gaussians of the pieces ``(end, slope, offset)``, arrays over rows or numbers."""
-    ends, slopes, offsets = (np.empty((len(pieces), mean.size)) for _ in range(3))
+    table = np.empty((len(pieces), 3, mean.size))
     for k, piece in enumerate(pieces):
-        ends[k], slopes[k], offsets[k] = piece
-    slopes *= power
-    offsets *= power
+        for row, member in zip(table[k], piece, strict=True):
+            row[:] = member
+    ends, slopes, offsets = table[:-1, 0], power * table[:, 1], power * table[:, 2]
+    std = np.sqrt(variance)
     lean = slopes * std
-    at_peak = 0.5 * lean * lean - (offsets + slopes * mean)
-    if len(pieces) == 1:
-        return Tilts(at_peak[0], -lean[0], np.ones_like(mean))
-    ends = ends[:-1]
-    joints = (ends - mean) / std
-    # The height of a joint is taken from one side for both.
-    at_joints = -(offsets[:-1] + slopes[:-1] * ends) - 0.5 * joints * joints
-    whole, last = _outer(joints, lean, at_joints, at_peak)
-    for k, (a, b) in enumerate(pairwise(range(len(joints))), start=1):
-        length = (ends[b] - ends[a]) / std
-        line = _Line(joints[a], joints[b], length, lean[k], at_joints[a], at_joints[b], at_peak[k])
-        whole = joined(whole, _between(line))
-    whole = joined(whole, last)
-    return Tilts(whole.height + np.log(whole.mass / ROOT_2PI), whole.shift, whole.variance)
+    at_peak = 0.5 * lean * lean - (offsets + slopes * mean)  # logarithms of the product, above the top of the Gaussian
+    if not len(ends):
+        return at_peak[0], -lean[0], np.ones_like(mean)
+    joints, widths = (ends - mean) / std, np.diff(ends, axis=0) / std
+    at_joint = -(offsets[:-1] + slopes[:-1] * ends) - 0.5 * joints * joints  # for the parts on both sides alike
+    # Parts to the left of every joint, then those to its right: how far the joint is beyond the peak of its piece.
+    side = np.array([-1.0, 1.0])[:, None, None]
+    leans, at_peaks = np.stack([lean[:-1], lean[1:]]), np.stack([at_peak[:-1], at_peak[1:]])
+    beyond = side * (joints + leans)
+    if len(joints) == 1:
+        start, place, height = beyond, 0.0, 0.0
+        mass, depth, spread = tail(start)
+    else:  # pieces between two joints rise over one length, and fall over the other
+        start, length = beyond.copy(), np.full_like(beyond, np.inf)
+        place, height = np.empty((2, *beyond.shape))  # where a part begins
+        rising, falling = np.clip(-beyond[1, :-1], 0.0, widths), np.clip(-beyond[0, 1:], 0.0, widths)
+        start[0, 1:], start[1, :-1] = np.maximum(beyond[0, 1:], 0.0), np.maximum(beyond[1, :-1], 0.0)
+        length[0, 1:], length[1, :-1] = rising, falling
+        steps = np.empty((2, 2 * len(widths), mean.size))  # from joint to peak to joint, along and upwards
+        steps[0, ::2], steps[1, ::2] = rising, rising * (start[0, 1:] + 0.5 * rising)
+        steps[0, 1::2], steps[1, 1::2] = falling, -falling * (start[1, :-1] + 0.5 * falling)
+        # Summed from the highest of these on, so that near it they are exact.
+        is_after = np.arange(steps.shape[1])[:, None] > np.argmax(np.cumsum(steps[1], axis=0), axis=0)
+        sums = np.zeros((2, steps.shape[1] + 1, mean.size))
+        sums[:, 1:] = np.cumsum(is_after * steps, axis=1)
+        sums[:, :-1] -= np.cumsum((~is_after * steps)[:, ::-1], axis=1)[:, ::-1]
+        for target, values in zip((place, height), sums, strict=True):
+            target[:], target[0, 1:], target[1, :-1] = values[::2], values[1::2], values[1::2]
+        mass, depth, spread = falling_part(start, length)
+    is_tail, below = beyond >= 0.0, np.minimum(start, 0.0)
+    log_share = 0.5 * below * below + np.log(mass) + height
+    # Where a joint or a slope is huge, the sums of one of these cancel.
+    shift = np.where(is_tail, joints + side * depth, side * (depth + start) - leans)
+    log_mass = np.where(is_tail, at_joint, at_peaks)
+    # The heaviest part gives mean and height, and others their distances from it.
+    parts = (-1, mean.size)
+    share, rows = log_share.reshape(parts), np.arange(mean.size)
+    top, heaviest = np.max(share, axis=0), rows
+    for k in range(1, len(share)):  # as np.argmax, in a tenth of the time
+        heaviest = np.where(share[k] == top, rows + k * mean.size, heaviest)
+    share = np.exp(share - top)
+    total = np.sum(share, axis=0)
+    share /= total
+    apart = place + side * depth
+    apart = (apart - apart.take(heaviest)).reshape(parts)
+    move = np.sum(share * apart, axis=0)
+    ratio = np.sum(share * (spread.reshape(parts) + np.square(apart - move)), axis=0)
+    log_mass = log_mass.take(heaviest) + np.log(mass.take(heaviest) * total / ROOT_2PI)
+    return log_mass, shift.take(heaviest) + move, ratio
 
 
-def joined(a: _Part, b: _Part) -> _Part:
-    """Join two neighbours: all sums are of positive terms, and the heavier one gives the mean."""
-    rise = b.drop_left - a.drop_right  # of the reference height
-    down = np.minimum(rise, 0.0)
-    mass_a, mass_b = a.mass * np.exp(down - rise), b.mass * np.exp(down)
-    mass = mass_a + mass_b
-    share_a, share_b, gap = mass_a / mass, mass_b / mass, a.to_right + b.to_left
-    move_a, move_b = share_b * gap, share_a * gap
-    shift = np.where(share_a > share_b, a.shift + move_a, b.shift - move_b)
-    variance = share_a * a.variance + share_b * b.variance + move_a * move_b
-    height = np.where(rise > 0.0, b.height, a.height)
-    return _Part(height, mass, np.nan, b.drop_right - down, shift, np.nan, b.to_right + move_b, variance)
+def falling_part(a: FloatArray, length: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    r"""Compute mass, mean from a and variance of :math:`e^{-t^2/2}` between a and a + length.
 
-
-def _outer(joints: FloatArray, lean: FloatArray, at_joints: FloatArray, at_peak: FloatArray) -> tuple[_Part, _Part]:
-    """Take the first and the last piece, which have one end each, both at once and the first mirrored.
-
-    Each is a tail, or the larger part of a Gaussian where it holds its own peak.
+    The mass is relative to the largest value there. Where the length is finite, a must not be negative.
     """
-    n = joints.shape[1]
-    left, steep = np.empty((2, n)), np.empty((2, n))
-    np.negative(joints[0], out=left[0])
-    np.negative(lean[0], out=steep[0])
-    left[1], steep[1] = joints[-1], lean[-1]
-    a = left + steep
-    is_tail = a >= 0.0
-    mass, to_left, variance = tail(a)
-    # Where an end or the slope is huge, the sums of one of these cancel.
-    shift = np.where(is_tail, left + to_left, (to_left + a) - steep)
-    below = np.minimum(a, 0.0)
-    drop = 0.5 * below * below
-    height = np.where(is_tail, at_joints[:: max(len(joints) - 1, 1)], at_peak[:: len(joints)])
-    first, last = (
-        _Part(height[k], mass[k], drop[k], np.inf, shift[k], to_left[k], np.inf, variance[k]) for k in (0, 1)
-    )
-    return first.mirrored, last
+    mass, mean, variance = tail(a)
+    bounded = np.isfinite(length)
+    a, length = a[bounded], length[bounded]
+    drop = length * (a + 0.5 * length)
+    mass_a, mean_a, variance_a = mass[bounded], mean[bounded], variance[bounded]
+    mass_b, mean_b, variance_b = tail(a + length)
+    lost = np.exp(-drop) * mass_b / mass_a
+    kept, mean_b = 1.0 - lost, mean_b + length
+    between = (mean_a - lost * mean_b) / kept
+    found = np.stack([mass_a * kept, between, (variance_a - lost * variance_b) / kept - lost * (mean_b - between) ** 2])
+    narrow = np.flatnonzero(drop <= NARROW_PIECE)
+    half = 0.5 * length[narrow]
+    t = half * (1.0 + NARROW_NODES[:, None])
+    f = np.exp(-t * (a[narrow] + 0.5 * t))
+    sums = NARROW_WEIGHTS @ np.stack([f, f * t, f * t * t])
+    middle = sums[1] / sums[0]
+    found[:, narrow] = half * sums[0], middle, sums[2] / sums[0] - middle * middle
+    mass[bounded], mean[bounded], variance[bounded] = found
+    return mass, mean, variance
 
 
 def tail(a: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    r"""Mass, mean from a and variance of :math:`e^{-t^2/2}` beyond a; the mass relative to the largest value there."""
-    square = a * a
-    square *= -0.5
-    top, mass = np.exp(square), ndtr(-a)
-    mass *= ROOT_2PI
+    r"""Compute mass, mean from a and variance of :math:`e^{-t^2/2}` beyond a, relative to the largest value there.
+
+    Far out, the moments :math:`M_n` of :math:`e^{-a t - t^2/2}` on the positive axis obey
+    :math:`M_{n-1} = (M_{n+1} + a M_n)/n`, and their ratios :math:`M_n/M_{n-1}` are continued fractions.
+    """
+    top, mass = np.exp(-0.5 * a * a), ROOT_2PI * ndtr(-a)
     mean = top / mass
     from_a = mean - a
     variance = 1.0 - mean * from_a
     mass /= np.where(a > 0.0, top, 1.0)
-    far = np.flatnonzero(a >= FAR_TAIL)
-    if far.size:
-        for target, value in zip((mass, from_a, variance), _far_tail(a.ravel()[far]), strict=True):
-            target.ravel()[far] = value  # a view: all of them are contiguous
+    is_far = a >= FAR_TAIL
+    if np.any(is_far):
+        far = a[is_far]
+        ratio = 0.5 * (np.sqrt(far * far + (4.0 * TAIL_TERMS + 4.0)) - far)
+        for n in range(TAIL_TERMS, 1, -1):
+            ratio = n / (far + ratio)
+        first = 1.0 / (far + ratio)
+        mass[is_far], from_a[is_far], variance[is_far] = 1.0 / (far + first), first, first * (ratio - first)
     return mass, from_a, variance
-
-
-def _far_tail(a: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    r"""Mass, mean and variance of :math:`e^{-a t - t^2/2}` on the positive axis, for large a.
-
-    The moments obey :math:`M_{n-1} = (M_{n+1} + a M_n)/n`, whose ratios :math:`M_n/M_{n-1}` are continued fractions.
-    """
-    ratio = 0.5 * (np.sqrt(a * a + (4.0 * TAIL_TERMS + 4.0)) - a)
-    for n in range(TAIL_TERMS, 1, -1):
-        ratio += a
-        np.divide(n, ratio, out=ratio)
-    mean = 1.0 / (a + ratio)
-    return 1.0 / (a + mean), mean, mean * (ratio - mean)
-
-
-def _between(line: _Line) -> _Part:
-    """Take a piece between two ends, each row by the form that does not cancel."""
-    a, b = line.left + line.lean, line.right + line.lean
-    narrow = (line.length <= NARROW_PIECE) & (0.5 * line.length * np.abs(a + b) <= NARROW_PIECE)
-    falls, rises = ~narrow & (a >= 0.0), ~narrow & (b <= 0.0) & ~(a >= 0.0)
-    part = _Part(*(np.empty_like(a) for _ in _Part._fields))
-    for chosen, form in (
-        (narrow, narrow_part),
-        (falls, tail_part),
-        (rises, _rising_part),
-        (~(narrow | falls | rises), middle_part),
-    ):
-        places = np.flatnonzero(chosen)
-        if places.size:
-            for target, value in zip(part, form(line.at(places)), strict=True):
-                target[places] = value
-    return part
-
-
-def narrow_part(line: _Line) -> _Part:
-    """Take a piece over which the product is as good as polynomial, by nodes about its middle."""
-    half = 0.5 * line.length
-    middle, sums = line.left + line.lean + half, np.empty((3, half.size))
-    for some in slices(half.size, NARROW_NODES.size):
-        t = NARROW_NODES[:, None] * half[some]
-        f = -t * (middle[some] + 0.5 * t)
-        np.exp(f, out=f)
-        np.matmul(_POLYNOMIALS, f, out=sums[:, some])
-    mass, first, second = sums
-    mean, spread = first / mass, half * half
-    variance = spread * (second / mass - mean * mean)
-    mean *= half
-    mass *= half
-    drop_left, drop_right = -half * (middle - 0.5 * half), half * (middle + 0.5 * half)
-    height, shift = line.at_left + drop_left, line.left + half + mean
-    return _Part(height, mass, drop_left, drop_right, shift, half + mean, half - mean, variance)
-
-
-def tail_part(line: _Line) -> _Part:
-    """Take a piece that falls from its left end on: a tail, less the tail beyond its right end."""
-    length, a = line.length, line.left + line.lean
-    mass, mean, variance = tail(a)
-    mass_beyond, mean_beyond, variance_beyond = tail(a + length)
-    drop = length * (a + 0.5 * length)
-    beyond = np.exp(-drop) * mass_beyond / mass
-    kept, mean_beyond = 1.0 - beyond, mean_beyond + length
-    mean = (mean - beyond * mean_beyond) / kept
-    variance = (variance - beyond * variance_beyond) / kept - beyond * (mean_beyond - mean) ** 2
-    return _Part(line.at_left, mass * kept, 0.0, drop, line.left + mean, mean, length - mean, variance)
-
-
-def _rising_part(line: _Line) -> _Part:
-    """Take a piece that rises up to its right end."""
-    return tail_part(line.mirrored).mirrored
-
-
-def middle_part(line: _Line) -> _Part:
-    """Take a piece that holds its own peak."""
-    a, b = line.left + line.lean, line.right + line.lean
-    at_a, at_b = np.exp(-0.5 * a * a), np.exp(-0.5 * b * b)
-    mass = 0.5 * ROOT_2PI * (erf(ROOT_HALF * b) - erf(ROOT_HALF * a))
-    mean = (at_a - at_b) / mass
-    variance = 1.0 + (a * at_a - b * at_b) / mass - mean * mean
-    return _Part(line.at_peak, mass, 0.5 * a * a, 0.5 * b * b, mean - line.lean, mean - a, b - mean, variance)
-
-
-def by_logistic(slope: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray) -> Tilts:
-    r"""Tilts of :math:`N(z; m, v)\, \sigma(b z)^\beta` for slopes b, NaN where neither form serves."""
-    m, s = slope * mean, slope * np.sqrt(variance)
-    is_one = bool((power == 1.0).all())
-    width = np.abs(s) if is_one else np.abs(s) * np.maximum(power, 1.0)
-    least, most = width.min(), width.max()
-    narrower, found = 0.0, Tilts(*np.full((3, m.size), np.nan))
-    # Widths up to which a rule of so many nodes keeps the errors of log mass, of the shift in tilted standard
-    # deviations and of the ratio below 3e-10 for every mean.
-    for widest, order in (0.17, 6), (0.52, 12), (0.95, 24), (1.8, 64):
-        if narrower <= least and most < widest:
-            return _by_rule(order, m, s, None if is_one else power)
-        chosen = np.flatnonzero((narrower <= width) & (width < widest))
-        narrower = widest
-        if chosen.size:
-            put(found, chosen, _by_rule(order, m[chosen], s[chosen], None if is_one else power[chosen]))
-    chosen = np.flatnonzero((narrower <= width) & (power == 1.0))
-    if chosen.size:
-        put(found, chosen, _by_probits_of_either_side(m[chosen], s[chosen]))
-    return found
-
-
-def _by_rule(order: int, m: FloatArray, s: FloatArray, power: FloatArray | None) -> Tilts:
-    """Integrate by one Gauss-Hermite rule about the mean; no power stands for one."""
-    nodes, weights = hermite_polynomials(order)
-    margin = np.minimum(-m, 700.0)  # beyond, exp would overflow, and the loss is straight to rounding
-    e = np.exp(margin)
-    cost = np.log1p(e) - (m + margin)
-    q = 1.0 / (1.0 + e)
-    p, sums = e * q, np.empty((3, m.size))
-    for some in slices(m.size, order):
-        f = -nodes[:, None] * s[some]
-        np.exp(f, out=f)
-        f *= p[some]
-        f += q[some]
-        if power is None:
-            np.divide(1.0, f, out=f)
-        else:
-            np.log(f, out=f)
-            f *= -power[some]
-            np.exp(f, out=f)
-        np.matmul(weights, f, out=sums[:, some])
-    mass, first, second = sums
-    shift = first / mass
-    log_mass = np.log(mass) - (cost if power is None else power * cost)
-    return Tilts(log_mass, shift, 1.0 + (second / mass - shift * shift))
-
-
-def _by_probits_of_either_side(m: FloatArray, s: FloatArray) -> Tilts:
-    r"""Take the mixture, of :math:`\sigma(u) = e^u \sigma(-u)` where the mass is too small for that of the left side.
-
-    The exponential moves the mean by the variance. Both masses are too small for large variances only.
-    """
-    found = by_probits(m, s)
-    low = np.flatnonzero(np.isnan(found.log_mass))
-    if low.size:
-        m, s = m[low], s[low]
-        v = s * s
-        log_mass, shift, ratio = by_probits(-(m + v), -s)
-        put(found, low, Tilts(m + 0.5 * v + log_mass, s + shift, ratio))
-    return found
-
-
-def by_probits(m: FloatArray, s: FloatArray) -> Tilts:
-    """Sum the closed forms of the mixture of probits, NaN where the mass is too small for it.
-
-    Errors of the log mass, of the shift in tilted standard deviations and of the ratio are below 1e-10.
-    """
-    v, a = s * s, -np.abs(m)
-    # Far from zero is the smaller of the masses of both signs; the other is what is left.
-    far, first, second = np.empty((3, m.size))
-    squares, weights = PROBIT_SQUARES[:, None], PROBIT_WEIGHTS[:, None]
-    densities = weights / ROOT_2PI
-    for some in slices(m.size, squares.size):
-        r = squares + v[some]
-        np.sqrt(r, out=r)
-        np.divide(1.0, r, out=r)
-        u = a[some] * r
-        tail = ndtr(u)
-        tail *= weights
-        np.sum(tail, axis=0, out=far[some])
-        u *= u
-        u *= -0.5
-        np.exp(u, out=u)
-        u *= r
-        u *= densities
-        np.sum(u, axis=0, out=first[some])
-        r *= r
-        u *= r
-        np.sum(u, axis=0, out=second[some])
-    mass = np.where(m > 0.0, 1.0 - far, far)
-    mass = np.where(mass >= LEAST_MASS, mass, np.nan)
-    change = first / mass
-    log_mass = np.where(m > 0.0, np.log1p(-far), np.log(mass))
-    return Tilts(log_mass, s * change, 1.0 - v * (m * second / mass + change * change))
-
-
-class MomentRule(NamedTuple):
-    """Nodes t of shape ``(k, 1)``, their powers 1, t and t² of shape ``(k, 3)``, weights times these of ``(3, k)``."""
-
-    nodes: FloatArray
-    powers: FloatArray
-    weights: FloatArray
-
-    @classmethod
-    def of(cls, nodes: FloatArray, weights: FloatArray) -> MomentRule:
-        """Build a rule for functions that hold their weights themselves."""
-        powers = nodes[:, None] ** np.arange(3)
-        return cls(nodes[:, None], powers, weights * powers.T)
 
 
 class Products(NamedTuple):
     """Gaussians times factors, seen from near their peaks: z is ``peak`` plus ``width`` times x."""
 
     loss: Loss
-    rows: Cavities
+    y: FloatArray
+    mean: FloatArray
+    variance: FloatArray
+    power: FloatArray
     peak: FloatArray
     width: FloatArray
-    cost: FloatArray  # of the rows near their peaks, for reference
+    cost: FloatArray  # near the peaks, for reference
 
     def at(self, chosen: Any) -> Products:
         """Return those of some rows."""
-        return Products(self.loss, self.rows.at(chosen), self.peak[chosen], self.width[chosen], self.cost[chosen])
+        return Products(self.loss, *(part[chosen] for part in self[1:]))
 
     def fall(self, x: FloatArray) -> FloatArray:
         """How far the logarithms fall from the peaks to x, of shape ``(n,)`` or ``(nodes, n)``."""
-        y, mean, variance, power = self.rows
         t = self.width * x
-        cost = power * (self.loss.value(y, self.peak + t) - self.cost)
-        result: FloatArray = cost + t * (0.5 * t + (self.peak - mean)) / variance
-        return result
+        cost = self.power * (self.loss.value(self.y, self.peak + t) - self.cost)
+        return np.asarray(cost + t * (0.5 * t + (self.peak - self.mean)) / self.variance)
 
     def slope(self, x: FloatArray) -> FloatArray:
         """Slopes of the factors' part of the fall."""
-        slope = self.loss.derivatives(self.rows.y, self.peak + self.width * x)[1]
-        result: FloatArray = self.rows.power * self.width * slope
-        return result
+        return np.asarray(self.power * self.width * self.loss.derivatives(self.y, self.peak + self.width * x)[1])
 
-    def integrals(self, rule: MomentRule, center: Any = 0.0, half: Any = 1.0) -> FloatArray:
+    def integrals(self, nodes: FloatArray, weights: FloatArray, center: Any = 0.0, half: Any = 1.0) -> FloatArray:
         """Integrals of 1, x and x² times the products, relative to their peaks; of shape ``(3, n)``.
 
         The rule is moved to a center and stretched by half a length, numbers or of shape ``(n,)``.
         """
-        y, mean, variance, power = self.rows
-        start, wide, distance = self.width * center, self.width * half, self.peak - mean
-        gaussian = np.stack([start * (0.5 * start + distance), wide * (start + distance), 0.5 * wide * wide]) / variance
-        base, result = self.peak + start, np.empty((3, y.size))
-        for some in slices(y.size, rule.nodes.size):
-            z = rule.nodes * wide[some]
-            z += base[some]
-            f = self.cost[some] - self.loss.value(y[some], z)
-            f *= power[some]
-            f -= rule.powers @ gaussian[:, some]
-            np.exp(f, out=f)
-            np.matmul(rule.weights, f, out=result[:, some])
-        mass, one, two = result
-        one *= half
-        two *= half * half
-        two += center * (center * mass + 2.0 * one)
-        one += center * mass
-        result *= half
-        return result
-
-    def tilts(self, moments: FloatArray) -> Tilts:
-        """Turn these integrals into what was asked for."""
-        mass, mean, variance = central(moments)
-        std, distance = np.sqrt(self.rows.variance), self.peak - self.rows.mean
-        log_mass = np.log(mass * self.width / (std * ROOT_2PI)) - self.rows.power * self.cost
-        return Tilts(
-            log_mass - 0.5 * distance * distance / self.rows.variance,
-            (distance + self.width * mean) / std,
-            self.width * self.width * variance / self.rows.variance,
-        )
+        n = self.y.size
+        center, half = np.broadcast_to(center, (n,)), np.broadcast_to(half, (n,))
+        sums, length = np.empty((3, n)), max(1, NUMBERS_AT_ONCE // nodes.size)
+        for start in range(0, n, length):
+            some = slice(start, start + length)
+            x = center[some] + half[some] * nodes[:, None]
+            f = np.exp(-self.at(some).fall(x))
+            for power in range(3):
+                sums[power, some] = weights @ f
+                f *= x
+        moments: FloatArray = half * sums
+        return moments
 
 
-def find_peaks(loss: Loss, rows: Cavities) -> Products:
-    """Search the peaks by Newton's method, held within brackets; trouble ends in NaN."""
-    n, all_rows = rows.mean.size, rows
-    peak, width, cost = np.empty(n), np.empty(n), np.empty(n)
-    places = np.arange(n)
-    z, low, high = rows.mean, np.full(n, -np.inf), np.full(n, np.inf)
-    reach, last = 8.0 * np.sqrt(rows.variance), np.full(n, np.inf)
-    for _ in range(NEWTON_STEPS):
-        value, slope, second = loss.derivatives(rows.y, z)
-        gradient = rows.power * slope + (z - rows.mean) / rows.variance
-        curvature = 1.0 / rows.variance + rows.power * np.maximum(second, 0.0)
-        step = -gradient / curvature
-        near = ~(-gradient * step > PEAK_GAIN)
-        low, high = np.where(gradient < 0.0, z, low), np.where(gradient < 0.0, high, z)
-        at_kink = np.abs(gradient) * (high - low) <= PEAK_GAIN
-        there = z + step
-        halved = ~((low < there) & (there < high)) | (np.abs(step) > 0.5 * last)
-        there = np.where(halved, 0.5 * (low + high), there)
-        there = np.minimum(np.maximum(there, z - reach), z + reach)
-        there = np.where(near, z + step, np.where(at_kink, z, there))
-        peak[places], width[places], cost[places] = there, 1.0 / np.sqrt(curvature), value
-        left = np.flatnonzero(~(near | at_kink))
-        if not left.size:
-            break
-        rows, places = rows.at(left), places[left]
-        reach, last, z = 2.0 * reach[left], np.abs(there - z)[left], there[left]
-        low, high = low[left], high[left]
-    return Products(loss, all_rows, peak, width, cost)
-
-
-def by_rules(products: Products, order: int) -> tuple[FloatArray, IndexArray]:
-    """Integrate by Gauss-Hermite rules of doubling order; moments, and the places where no two agreed."""
-    before = products.integrals(_hermite(order))
-    result, left = np.empty_like(before), np.arange(before.shape[1])
+def integrated_tilts(
+    loss: Loss, y: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray, order: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Integrate by Gauss-Hermite rules of doubling order about the peaks, and on panels where no two of them agree."""
+    products = find_peaks(loss, y, mean, variance, power)
+    left, chosen = np.arange(y.size), products
+    moments = products.integrals(*_hermite(order))
     for doubling in range(1, DOUBLINGS + 1):
-        after = products.integrals(_hermite(order * 2**doubling))
-        result[:, left] = after
-        (mass, mean, variance), (old_mass, old_mean, old_variance) = central(after), central(before)
+        before = moments[:, left]
+        moments[:, left] = after = chosen.integrals(*_hermite(order * 2**doubling))
+        (mass, mean_x, variance_x), (old_mass, old_mean, old_variance) = central(after), central(before)
         agree = np.abs(mass - old_mass) <= AGREEMENT * mass
-        agree &= np.abs(variance - old_variance) <= AGREEMENT * variance
-        agree &= np.abs(mean - old_mean) <= AGREEMENT * np.sqrt(variance)
-        remaining = np.flatnonzero(~agree)
-        left, products, before = left[remaining], products.at(remaining), after[:, remaining]
+        agree &= np.abs(variance_x - old_variance) <= AGREEMENT * variance_x
+        agree &= np.abs(mean_x - old_mean) <= AGREEMENT * np.sqrt(variance_x)
+        left = left[~agree]
         if not left.size:
             break
-    return result, left
+        chosen = products.at(left)
+    else:
+        moments[:, left] = by_panels(chosen)
+    mass, mean_x, variance_x = central(moments)
+    std, distance, width = np.sqrt(variance), products.peak - mean, products.width
+    log_mass = np.log(mass * width / (std * ROOT_2PI)) - power * products.cost - 0.5 * distance * distance / variance
+    return log_mass, (distance + width * mean_x) / std, width * width * variance_x / variance
 
 
 def central(moments: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -626,26 +327,52 @@ def central(moments: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 @cache
-def _hermite(order: int) -> MomentRule:
+def _hermite(order: int) -> tuple[FloatArray, FloatArray]:
     """Nodes, and weights for functions that hold the Gaussian themselves."""
-    x, w = np.polynomial.hermite_e.hermegauss(order)
-    return MomentRule.of(x, w * np.exp(0.5 * x * x))
+    x, w = hermite(order)
+    return x, w * ROOT_2PI * np.exp(0.5 * x * x)
+
+
+def find_peaks(loss: Loss, y: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray) -> Products:
+    """Search the peaks by Newton's method, held within brackets; trouble ends in NaN."""
+    peak, width, cost = np.empty((3, mean.size))
+    z, low, high = mean, np.full(mean.size, -np.inf), np.full(mean.size, np.inf)
+    reach, last, places = 8.0 * np.sqrt(variance), np.full(mean.size, np.inf), np.arange(mean.size)
+    for _ in range(NEWTON_STEPS):
+        value, slope, second = loss.derivatives(y[places], z)
+        gradient = power[places] * slope + (z - mean[places]) / variance[places]
+        curvature = 1.0 / variance[places] + power[places] * np.maximum(second, 0.0)
+        step = -gradient / curvature
+        near = ~(-gradient * step > PEAK_GAIN)
+        low, high = np.where(gradient < 0.0, z, low), np.where(gradient < 0.0, high, z)
+        at_kink = np.abs(gradient) * (high - low) <= PEAK_GAIN
+        there = z + step
+        halved = ~((low < there) & (there < high)) | (np.abs(step) > 0.5 * last)
+        there = np.clip(np.where(halved, 0.5 * (low + high), there), z - reach, z + reach)
+        there = np.where(near, z + step, np.where(at_kink, z, there))
+        peak[places], width[places], cost[places] = there, 1.0 / np.sqrt(curvature), value
+        left = np.flatnonzero(~(near | at_kink))
+        if not left.size:
+            break
+        last, reach, low, high = np.abs(there - z)[left], 2.0 * reach[left], low[left], high[left]
+        z, places = there[left], places[left]
+    return Products(loss, y, mean, variance, power, peak, width, cost)
 
 
 def by_panels(products: Products) -> FloatArray:
     """Integrals of 1, x and x² times the products, relative to their peaks; of shape ``(3, n)``."""
-    n, rule = products.peak.size, MomentRule.of(PANEL_NODES, PANEL_WEIGHTS)
+    n, rule = products.peak.size, (PANEL_NODES, PANEL_WEIGHTS)
     left, right = reach(products, -8.0), reach(products, 8.0)
     bends = bend(products, left, right), bend(products, right, left)
     cuts = np.sort(np.stack([left, right, np.zeros(n), *bends]), axis=0)
     part, row = np.nonzero(cuts[:-1] < cuts[1:])
     a, b = cuts[part, row], cuts[part + 1, row]  # the ends of every panel
-    whole = products.at(row).integrals(rule, 0.5 * (a + b), 0.5 * (b - a))
+    whole = products.at(row).integrals(*rule, 0.5 * (a + b), 0.5 * (b - a))
     total, halved = _by_row(row, whole, n), np.zeros(n, dtype=np.intp)
     while row.size:
         middle, quarter, chosen = 0.5 * (a + b), 0.25 * (b - a), products.at(row)
-        lower = chosen.integrals(rule, middle - quarter, quarter)
-        upper = chosen.integrals(rule, middle + quarter, quarter)
+        lower = chosen.integrals(*rule, middle - quarter, quarter)
+        upper = chosen.integrals(*rule, middle + quarter, quarter)
         change = lower + upper - whole
         total += _by_row(row, change, n)
         halved += np.bincount(row, minlength=n)

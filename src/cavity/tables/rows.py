@@ -2,7 +2,7 @@
 
 Records are sorted into buckets by the leading bits of a hash of their content, and within a bucket by the whole hash.
 So neither the order of the files nor their sorting matters, rows that are equal meet in one bucket and become one row
-of the sum of their weights, as in memory (`cavity.factors.arranged`), and no more than a bucket is held at a time.
+of the sum of their weights, as in memory (`cavity.factors.rows`), and no more than a bucket is held at a time.
 Encoded, they are `Rows` and `RowSites` as in memory, over arrays in scratch files.
 """
 
@@ -31,8 +31,8 @@ from cavity.estimators.parameters import threads_for
 from cavity.estimators.rows import Data, squared
 from cavity.estimators.runs import Coding, InMemory, Keeping, Prepared, Task, run_blocks
 from cavity.estimators.streams import ProductStreams
-from cavity.factors.arranged import Rows, row_keys
 from cavity.factors.columns import Columns
+from cavity.factors.rows import Rows, row_keys
 from cavity.gaussians import Analysis
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.sparse import analyse_blocks

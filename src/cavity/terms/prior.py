@@ -96,8 +96,12 @@ class StructuredPrior:
     @cached_property
     def log_det(self) -> float:
         """Logarithm of the determinant of the precision matrix."""
-        blocks = (len(block.columns) * block.structure.log_det(block.psi)[0] for block in self.blocks)
-        return self.independent.log_det + sum(blocks)
+        values = (len(block.columns) * value for block, (value, _) in zip(self.blocks, self._log_dets, strict=True))
+        return self.independent.log_det + sum(values)
+
+    @cached_property
+    def _log_dets(self) -> list[tuple[float, FloatArray]]:
+        return [block.structure.log_det(block.psi) for block in self.blocks]
 
     @property
     def log_scale(self) -> float:
@@ -128,7 +132,7 @@ class StructuredPrior:
         return found
 
     def information(self, number: int, x: FloatArray, slopes: FloatArray) -> FloatArray:
-        r"""Products :math:`x^	op \dot P_i P^{-1} \dot P_j x` of a block, from its `slopes`."""
+        r"""Products :math:`x^\top \dot P_i P^{-1} \dot P_j x` of a block, from its `slopes`."""
         block = self.blocks[number]
         parts = (
             own[:, columns] @ block.structure.follow(block.psi, x[columns]).T
@@ -139,8 +143,7 @@ class StructuredPrior:
 
     def slopes_of_log_det(self, number: int) -> FloatArray:
         """Gradient of the logarithm of the determinant in the hyperparameters of a block."""
-        block = self.blocks[number]
-        return np.asarray(len(block.columns) * block.structure.log_det(block.psi)[1])
+        return np.asarray(len(self.blocks[number].columns) * self._log_dets[number][1])
 
     def traces(self, number: int, variance: FloatArray, shared: FloatArray) -> FloatArray:
         """Traces of the derivatives of a block times a covariance, of which these are the entries needed."""

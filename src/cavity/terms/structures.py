@@ -18,7 +18,7 @@ from scipy import sparse
 from scipy.linalg import solveh_banded
 
 from cavity._types import FloatArray, IndexArray
-from cavity.gaussians.sparse import SparsePrecision
+from cavity.gaussians.sparse import Pattern, SparsePrecision, pattern_of
 
 # Smallest variance that a structure may give to the linear predictor, and the inverse of the largest one: standard
 # deviations of 1e-5 and 1e5 in log odds, or in units of the targets' spread.
@@ -27,6 +27,8 @@ LEAST = 1e-10
 RIDGE = 1e-6
 # Largest inverse hyperbolic tangent of a correlation: within 2e-6 of one.
 _FARTHEST = 7.0
+# Share of the largest entry of a matrix below which its factor says nothing of a direction but rounding.
+_ROUNDING = 1e-13
 # Imaginary step by which analytic functions are differentiated, exactly to rounding.
 _IMAGINARY = 1e-100
 
@@ -59,28 +61,78 @@ class Structure(Protocol):
         """Largest hyperparameters."""
 
     def start(self, spread: float) -> FloatArray:
-        """Hyperparameters that give the linear predictor this variance on average over the rows."""
+        """Hyperparameters that give the linear predictor this variance on average over the rows.
+
+        Parameters
+        ----------
+        spread
+            The variance.
+        """
 
     def entries(self, psi: FloatArray) -> FloatArray:
-        """Entries of the precision matrix."""
+        """Entries of the precision matrix.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        """
 
     def derivatives(self, psi: FloatArray) -> FloatArray:
-        """Their derivatives, ``(hyperparameters, entries)``."""
+        """Their derivatives, ``(hyperparameters, entries)``.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        """
 
     def log_det(self, psi: FloatArray) -> tuple[float, FloatArray]:
-        """Logarithm of the determinant of the precision matrix, and its gradient."""
+        """Logarithm of the determinant of the precision matrix, and its gradient.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        """
 
     def follow(self, psi: FloatArray, x: FloatArray) -> FloatArray:
-        r"""Return :math:`P^{-1} (\partial P / \partial \psi_k)\, x`, ``(hyperparameters, width)``."""
+        r"""Return :math:`P^{-1} (\partial P / \partial \psi_k)\, x`, ``(hyperparameters, width)``.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        x
+            Numbers, one per coefficient.
+        """
 
     def spread(self, psi: FloatArray) -> tuple[float, FloatArray]:
-        """Variance of the linear predictor on average over the rows, and the gradient of its logarithm."""
+        """Variance of the linear predictor on average over the rows, and the gradient of its logarithm.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        """
 
     def log_density(self, psi: FloatArray) -> float:
-        """Log density, up to a constant, of priors flat in standard deviations and correlations."""
+        """Log density, up to a constant, of priors flat in standard deviations and correlations.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        """
 
     def quantities(self, psi: FloatArray) -> dict[str, float]:
-        """Return what users see, by name: ``"sd"`` and correlations, in units of the linear predictor."""
+        """Return what users see, by name: ``"sd"`` and correlations, in units of the linear predictor.
+
+        Parameters
+        ----------
+        psi
+            Hyperparameters.
+        """
 
 
 def _slopes(function: Callable[[Any], Any], psi: FloatArray) -> FloatArray:
@@ -104,11 +156,14 @@ class Scaled:
         Its rank.
     size
         Variance of the linear predictor on average over the rows where v = 1.
+    known_log_det
+        Logarithm of the determinant of Q, if it is known and Q has full rank.
     """
 
     matrix: Any
     rank: int
     size: float = 1.0
+    known_log_det: float | None = None
     width: int = field(init=False)
     left: IndexArray = field(init=False)
     right: IndexArray = field(init=False)
@@ -149,14 +204,33 @@ class Scaled:
         return np.asarray(-np.exp(-psi[0]) * self._values[None])
 
     def log_det(self, psi: FloatArray) -> tuple[float, FloatArray]:
-        """Logarithm of the determinant: the ridge changes that of the other directions by next to nothing."""
-        return self._log_det_at_one - self.rank * float(psi[0]), np.array([-float(self.rank)])
+        """Logarithm of the determinant, and its gradient.
+
+        The ridge counts wherever it is not small beside :math:`Q / v`: long walks have directions with hardly a
+        penalty. Where it is rounding beside the largest entry, the determinant is a power of v.
+        """
+        if self.rank == self.width:
+            return self._log_det_at_one - self.rank * float(psi[0]), np.array([-float(self.rank)])
+        at = max(float(psi[0]), float(np.log(_ROUNDING * np.max(self._values[: self.width]) / RIDGE)))
+        factor, below = self._factor(at), float(psi[0]) - at
+        slope = RIDGE * float(np.sum(factor.variances())) - self.width if below == 0.0 else -float(self.rank)
+        return factor.log_det - self.rank * below, np.array([slope])
 
     @cached_property
     def _log_det_at_one(self) -> float:
-        values = self.entries(np.zeros(1))
-        upper = sparse.csc_array((values, (self.left, self.right)), shape=(self.width, self.width))
-        return SparsePrecision.of(upper, np.empty(0, dtype=np.intp)).log_det
+        return self._factor(0.0).log_det if self.known_log_det is None else self.known_log_det
+
+    @cached_property
+    def _pattern(self) -> Pattern:
+        return pattern_of(self._upper(np.zeros(1)), np.empty(0, dtype=np.intp))
+
+    def _upper(self, psi: FloatArray) -> sparse.csc_array:
+        shape = (self.width, self.width)
+        return sparse.csc_array((self.entries(psi), (self.left, self.right)), shape=shape)
+
+    def _factor(self, log_variance: float) -> SparsePrecision:
+        upper = self._upper(np.array([log_variance]))
+        return SparsePrecision.of(upper, np.empty(0, dtype=np.intp), self._pattern)
 
     def follow(self, psi: FloatArray, x: FloatArray) -> FloatArray:
         """Minus the coefficients: directions without a penalty, where this is not so, have derivatives of zero."""
@@ -201,6 +275,7 @@ class Correlated:
     left: IndexArray = field(init=False)
     right: IndexArray = field(init=False)
     _root: FloatArray = field(init=False, repr=False)
+    _inverse: FloatArray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         k = len(self.names)
@@ -214,6 +289,7 @@ class Correlated:
             "left": np.concatenate([diagonal, (starts + a).ravel()]),
             "right": np.concatenate([diagonal, (starts + b).ravel()]),
             "_root": np.linalg.inv(np.linalg.cholesky(self.moments)).T,
+            "_inverse": np.linalg.cholesky(self.moments).T,
         }
         for name, value in found.items():
             object.__setattr__(self, name, value)
@@ -230,6 +306,16 @@ class Correlated:
 
     def covariance(self, psi: Any) -> Any:
         """Covariance of the effects of one level."""
+        half = self._root @ (np.exp(0.5 * psi[: len(self.names)])[:, None] * self._correlations(psi))
+        return half @ half.T
+
+    def precision(self, psi: Any) -> Any:
+        """Inverse of the covariance, by factors: variances of very different sizes do not cancel."""
+        half = np.linalg.solve(self._correlations(psi), np.exp(-0.5 * psi[: len(self.names)])[:, None] * self._inverse)
+        return half.T @ half
+
+    def _correlations(self, psi: Any) -> Any:
+        """Cholesky factor of the correlations, from partial ones."""
         k = len(self.names)
         partial = np.tanh(psi[k:])
         root = np.zeros((k, k), dtype=psi.dtype)
@@ -240,12 +326,11 @@ class Correlated:
                 root[i, j] = partial[place] * np.sqrt(left)
                 left, place = left - root[i, j] ** 2, place + 1
             root[i, i] = np.sqrt(left)
-        half = self._root @ (np.exp(0.5 * psi[:k])[:, None] * root)
-        return half @ half.T
+        return root
 
     def entries(self, psi: Any) -> Any:
         """Entries of the precision matrix."""
-        precision = np.linalg.inv(self.covariance(psi))
+        precision = self.precision(psi)
         above = precision[np.triu_indices(len(self.names), 1)]
         return np.concatenate([np.tile(np.diagonal(precision), self.levels), np.tile(above, self.levels)])
 
@@ -265,7 +350,7 @@ class Correlated:
     def follow(self, psi: FloatArray, x: FloatArray) -> FloatArray:
         """Minus the derivatives of the covariance, times the precision, times ``x``."""
         k = len(self.names)
-        pulls = np.linalg.solve(self.covariance(psi), x.reshape(-1, k).T)
+        pulls = self.precision(psi) @ x.reshape(-1, k).T
         return np.array([-(slope @ pulls).T.ravel() for slope in _slopes(self.covariance, psi)])
 
     def spread(self, psi: FloatArray) -> tuple[float, FloatArray]:
@@ -338,13 +423,14 @@ class Exponential:
         """Hyperparameters that give the linear predictor this variance, with a correlation of a half."""
         return np.array([np.log(spread / self.size), 0.0])
 
-    def _correlations(self, psi: Any) -> Any:
-        return np.exp(-self.gaps * np.log1p(np.exp(-psi[1])))
+    def _falls(self, psi: Any) -> Any:
+        """Minus the logarithms of the correlations of neighbours."""
+        return self.gaps * np.log1p(np.exp(-psi[1]))
 
     def entries(self, psi: Any) -> Any:
         """Entries of the precision matrix."""
-        rho = self._correlations(psi)
-        free = 1.0 / (1.0 - rho * rho)
+        falls = self._falls(psi)
+        rho, free = np.exp(-falls), -1.0 / np.expm1(-2.0 * falls)
         diagonal = np.ones(self.width, dtype=psi.dtype)
         diagonal[1:] += rho * rho * free
         diagonal[:-1] += rho * rho * free
@@ -358,7 +444,7 @@ class Exponential:
         """Logarithm of the determinant, and its gradient."""
 
         def value(at: Any) -> Any:
-            return -self.width * at[0] - np.sum(np.log(1.0 - self._correlations(at) ** 2))
+            return -self.width * at[0] - np.sum(np.log(-np.expm1(-2.0 * self._falls(at))))
 
         return float(value(psi)), _slopes(value, psi)
 

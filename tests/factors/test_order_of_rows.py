@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from cavity.factors import arranged as module
-from cavity.factors.arranged import Rows
-from cavity.factors.rows import dense_rows
+from cavity.factors import rows as module
+from cavity.factors.rows import Rows, dense_rows
 
 STORAGES = {
     "dense": np.asarray,
@@ -89,7 +88,7 @@ def test_minus_zero_and_stored_zeros_are_zeros():
 @pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
 def test_rows_whose_hashes_collide_stay_apart(storage, monkeypatch):
     X, t, w = data(levels=40)
-    monkeypatch.setattr(module, "_keys_of", lambda X, bits_of, **_: np.zeros(X.shape[0], dtype=np.uint64))
+    monkeypatch.setattr(module, "row_keys", lambda X, **_: np.zeros(X.shape[0], dtype=np.uint64))
     rows = Rows.arrange(storage(X), t, w, False)
     block, _, weights = content(rows)
     np.testing.assert_allclose((weights[:, None] * block).sum(axis=0), w @ X)
