@@ -26,7 +26,7 @@ from cavity.ep.hyperparameters import (
 )
 from cavity.ep.natural import DenseNatural
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
-from cavity.factors.arranged import Rows
+from cavity.factors.rows import Rows
 from cavity.gaussians import analyse
 from cavity.losses import Logistic, Squared
 from cavity.terms.prior import Block, StructuredPrior, upper_of

@@ -11,8 +11,8 @@ from cavity.ep.blocks import run
 from cavity.ep.driver import Options
 from cavity.ep.hyperparameters import Group, Hyperparameters, hyperparameters_of
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
-from cavity.factors.arranged import Rows
 from cavity.factors.columns import Columns, ColumnSums
+from cavity.factors.rows import Rows
 from cavity.gaussians import analyse
 from cavity.losses import Squared
 from cavity.terms import Design, Formula

@@ -13,6 +13,9 @@ What serves a loss depends on what it offers (`cavity.losses.offers`):
   power is one; errors below 1e-9.
 - Nothing, or a wide logistic form of another power: Gauss-Hermite rules of doubling order about the peak of the
   product, and panels where no two of them agree; errors below 1e-6.
+
+The mean of the logistic function alone, for predictions, is the mixture at every width and far into the tails
+(`log_mean_logistic`).
 """
 
 from cavity.moments.joint import JointSite, joint_log_masses, joint_means, joint_sites
