@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import solveh_banded
 
 from cavity import FactorialGaussian
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
 from cavity.factors.rows import Rows
 from cavity.gaussians import analyse
+from cavity.terms.prior import Block, StructuredPrior
+from cavity.terms.structures import Scaled
 
 
 def pair(n=120, levels=8, seed=0):
@@ -78,3 +81,26 @@ def test_blocks_cover_all_rows_once():
     for first in (True, False):
         covered = np.concatenate([np.arange(p.start, p.stop) for p in found.parts(first)])
         np.testing.assert_array_equal(covered, np.arange(n))
+
+
+def test_a_long_walk_starts_although_rounding_makes_its_prior_improper():
+    """Its smallest eigenvalue is less than the rounding error of its entries."""
+    n = 50_000
+    second = sparse.eye_array(n + 2, format="csr")
+    for _ in range(2):
+        second = sparse.csr_array(second[1:] - second[:-1])
+    penalty = sparse.csr_array((second.T @ second)[1:-1][:, 1:-1])
+    structure = Scaled(penalty, n, 1.0, 2.0 * np.log(n + 1.0))
+    independent = FactorialGaussian.from_moments(np.zeros(n), np.ones(n))
+    prior = StructuredPrior(independent, (Block(structure, np.arange(n)[None], np.zeros(1)),))
+    rows = Rows.arrange(sparse.eye_array(n, format="csr"), np.ones((1, n)), None, intercept=False)
+    matrix = rows.matrix()
+    posterior = SparsePosterior(rows, analyse(matrix, coupled=penalty), prior, matrix)
+    shifts = np.random.default_rng(0).normal(size=n)
+    _, variance = posterior.predictors(slice(0, n))
+    assert np.all(variance > 0.0)
+    assert posterior.add(slice(0, n), np.ones(n), shifts, np.inf) == 1.0
+    banded = np.zeros((3, n))
+    for k in range(3):
+        banded[2 - k, k:] = penalty.diagonal(k) + (k == 0)
+    np.testing.assert_allclose(posterior.mean, solveh_banded(banded, matrix.T @ shifts), rtol=1e-6, atol=1e-9)

@@ -9,15 +9,15 @@ from scipy import sparse
 
 from cavity.ep.blocks import run
 from cavity.ep.driver import Options
-from cavity.ep.hyperparameters import Group, Hyperparameters, hyperparameters_of
+from cavity.ep.hyperparameters import Hyperparameters
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
+from cavity.estimators.term_design import TermDesign
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.factors.rows import Rows
 from cavity.gaussians import analyse
 from cavity.losses import Squared
 from cavity.terms import Design, Formula
 from cavity.terms.linear import WEAK, WEAK_FOR_REALS
-from cavity.terms.prior import StructuredPrior
 
 
 class Fit(NamedTuple):
@@ -28,7 +28,8 @@ class Fit(NamedTuple):
     columns: Columns
     unit: float
     center: float
-    groups: list
+    own: TermDesign
+    groups: tuple
     rows: Rows
 
     def predict(self, frame):
@@ -59,14 +60,10 @@ class Fit(NamedTuple):
         return np.append(level, each)
 
 
-def posterior_of(rows, prior, storage):
+def posterior_of(rows, prior, storage, coupled):
     """A posterior without sites, dense or sparse."""
     if storage == "dense":
         return DensePosterior(rows, prior)
-    coupled = None
-    if isinstance(prior, StructuredPrior):
-        pairs = prior.couplings
-        coupled = sparse.csr_array((np.ones(pairs.left.size), (pairs.left, pairs.right)), shape=(prior.dim,) * 2)
     return SparsePosterior(rows, analyse(rows.matrix(), coupled=coupled), prior, rows.matrix())
 
 
@@ -77,31 +74,17 @@ def fit(formula, frame, y, loss=None, given=None, storage="auto", tol=1e-5, weig
     center, unit = (float(np.mean(y)), float(np.std(y))) if normal else (0.0, 1.0)
     loss = Squared(0.5) if normal else loss
     design, matrix = Design.learn(terms, frame, weights)
-    measured, columns = ColumnSums.of(matrix, weights), Columns.plain(matrix.shape[1])
-    own, all_columns = design.ordinary, measured.columns(design.intercept)
-    columns.center[own], columns.unit[own] = all_columns.center[own], all_columns.unit[own]
+    measured, own = ColumnSums.of(matrix, weights), TermDesign(design, 100.0, WEAK_FOR_REALS if normal else WEAK)
+    columns = own.columns(measured)
     rate = (0.0 if normal else 0.1) if rate is None else rate
-    groups = [Group(places, size, rate, block) for _, places, size, block in design.groups(measured.sizes(columns))]
-    prior = design.prior(1.0, columns.unit, weak=WEAK_FOR_REALS if normal else WEAK)
+    prior, groups = own.prior(columns, measured.sizes(columns), 1.0, rate)
     rows = Rows.arrange(matrix, ((y - center) / unit)[None], weights, design.intercept, columns=columns)
     if storage == "auto":
         storage = "sparse" if sparse.issparse(matrix) else "dense"
-    posterior = posterior_of(rows, prior, storage)
+    posterior = posterior_of(rows, prior, storage, own.coupled())
     free = Hyperparameters(groups, normal, 1e-4)
     result = run(loss, rows, posterior, Options(200, tol), hyperparameters=free)
-    psi, found = hyperparameters_of(result.prior, groups), {}
-    start = 0
-    for part, _, _, block in design.groups():
-        if block is None:
-            found[part.label] = {"sd": unit * float(np.exp(0.5 * psi[start]))}
-            start += 1
-        else:
-            count = part.structure.lower.size
-            found[part.label] = {
-                name: value * (1.0 if "correlation" in name else unit)
-                for name, value in part.structure.quantities(psi[start : start + count]).items()
-            }
-            start += count
+    found = design.components(result.prior, unit)
     if normal:
         found["residual"] = {"sd": unit * result.loss.scale}
-    return Fit(design, result.posterior, result, found, columns, unit, center, groups, rows)
+    return Fit(design, result.posterior, result, found, columns, unit, center, own, groups, rows)

@@ -73,6 +73,11 @@ def test_a_design_comes_back(way):
         np.testing.assert_array_equal(dense(again.partial(label, FRAME)), dense(found.partial(label, FRAME)))
 
 
+def test_tables_without_rows_have_no_rows():
+    found, _ = design()
+    assert found.matrix(FRAME.iloc[:0]).shape == (0, found.width)
+
+
 def test_plain_form_has_names_numbers_and_arrays_only():
     def check(value):
         if isinstance(value, dict):
@@ -216,6 +221,50 @@ def test_one_variance_of_ordinary_columns_has_their_mean_squares_as_size():
     assert ridge[2] == 5.0
     assert effects[2] == 1.0
     np.testing.assert_array_equal(found.ordinary, [0, 1])
+
+
+def test_components_are_those_of_the_prior():
+    found, _ = design("~ x + s(z) + (x | g) + walk(t)")
+    prior = found.prior(4.0)
+    components = found.components(prior, unit=3.0)
+    assert list(components) == ["s(z)", "1 + x | g", "walk(t)"]
+    assert components["s(z)"]["sd"] == pytest.approx(6.0)
+    slopes = components["1 + x | g"]
+    assert list(slopes) == ["sd(1)", "sd(x)", "correlation(1, x)"]
+    (effects,) = [b for b in prior.blocks if b.structure.width == 62]
+    covariance = effects.structure.covariance(effects.psi)
+    assert slopes["sd(x)"] == pytest.approx(3.0 * np.sqrt(covariance[1, 1]))
+
+
+def test_degrees_of_freedom_are_traces():
+    found, rows = design("~ x + s(z) + (x | g) + walk(t, order=2)")
+    prior = found.prior(1.0)
+    precision = np.diag(prior.precision)
+    left, right, values = prior.couplings
+    precision[left, right] += values
+    precision[right, left] += values
+    whole = np.column_stack([dense(rows), np.ones(N)])
+    covariance = np.linalg.inv(precision + whole.T @ whole)
+    used = np.diagonal(covariance @ whole.T @ whole)
+    freedom = found.freedom(prior, np.diagonal(covariance), covariance[left, right])
+    for part, places, _ in found.parts:
+        assert freedom[part.label] == pytest.approx(np.sum(used[places]), abs=1e-6)
+    assert freedom["linear"] == pytest.approx(3.0, abs=0.1)
+
+
+def test_effects_are_found_by_level():
+    text = "~ x + (x | g) + (z || h) + known(h, A)"
+    found, _ = design(text)
+    for label, wanted in (("(x | g)", ("1", "x")), ("(z || h)", ("1", "z")), ("known(h)", ("1",))):
+        levels, effects, places = found.effects(label)
+        assert effects == wanted
+        for k, level in enumerate(levels):
+            for j, effect in enumerate(effects):
+                name = found.names[places[k, j]]
+                assert name.endswith(f"[{level}]")
+                assert name.startswith((f"({effect} |", "known"))
+    with pytest.raises(ValueError, match=r"there is no term '\(x \| gg\)' with levels; did you mean '\(x \| g\)'"):
+        found.effects("(x | gg)")
 
 
 def test_terms_stand_once():

@@ -57,6 +57,21 @@ def test_correlated_slopes_maximise_the_restricted_likelihood(storage):
     np.testing.assert_allclose(found.fixed, effects, rtol=1e-3)
 
 
+@pytest.mark.parametrize(("shift", "unit"), [(2000.0, 1.0), (0.0, 1e4), (0.0, 1e-4)])
+def test_units_and_origins_of_slopes_do_not_matter(shift, unit):
+    frame = slopes()
+    one = fit("~ day + (day | who)", frame, frame["y"].to_numpy())
+    moved = frame.assign(day=shift + unit * frame["day"])
+    other = fit("~ day + (day | who)", moved, frame["y"].to_numpy())
+    effects = [each.found["1 + day | who"]["sd(day)"] for each in (one, other)]
+    assert effects[1] * unit == pytest.approx(effects[0], rel=1e-3)
+    assert other.found["residual"]["sd"] == pytest.approx(one.found["residual"]["sd"], rel=1e-4)
+    assert other.fixed[1] * unit == pytest.approx(one.fixed[1], rel=1e-4)
+    (mean, sd), (same, too) = one.predict(frame), other.predict(moved)
+    np.testing.assert_allclose(same, mean, rtol=1e-4)
+    np.testing.assert_allclose(too, sd, rtol=1e-3)
+
+
 @pytest.mark.parametrize("storage", STORAGES)
 def test_uncorrelated_slopes_and_crossed_intercepts_are_those_of_reml(storage):
     rng = np.random.default_rng(1)
@@ -146,7 +161,9 @@ def test_dense_and_sparse_posteriors_agree(kind):
     y = counts(rng, truth)
     found = fit(formula, frame, y, Poisson(), given=given, storage="sparse", tol=1e-3)
     rows, prior = found.rows, found.result.prior
-    one, other = (run(Poisson(), rows, posterior_of(rows, prior, s), Options(200, 1e-7)) for s in STORAGES)
+    one, other = (
+        run(Poisson(), rows, posterior_of(rows, prior, s, found.own.coupled()), Options(200, 1e-7)) for s in STORAGES
+    )
     sd = np.sqrt(one.posterior.variance)
     assert np.max(np.abs(one.posterior.mean - other.posterior.mean) / sd) < 1e-4
     np.testing.assert_allclose(other.posterior.variance, one.posterior.variance, rtol=1e-4)
@@ -164,7 +181,9 @@ def test_the_evidence_has_its_maximum_where_the_search_ends(kind):
 
     def evidence(at):
         prior = with_hyperparameters(found.result.prior, found.groups, at)
-        return run(Poisson(), found.rows, posterior_of(found.rows, prior, "dense"), Options(200, 1e-6)).log_evidence
+        return run(
+            Poisson(), found.rows, posterior_of(found.rows, prior, "dense", None), Options(200, 1e-6)
+        ).log_evidence
 
     top = evidence(psi)
     for step in np.eye(psi.size):

@@ -131,6 +131,14 @@ def test_levels_that_are_new_are_named():
         learned.columns({"a": ["tree"]})
 
 
+def test_a_category_of_one_level_has_no_column_beside_a_constant():
+    frame = {"x": np.arange(3.0), "g": ["a"] * 3}
+    learned = Linear(("g", "x", "g:x")).learn(frame, np.ones(3))
+    assert learned.names == ["x"]
+    np.testing.assert_array_equal(np.asarray(learned.columns(frame).todense()), np.arange(3.0)[:, None])
+    assert Linear("g", intercept=False).learn(frame, np.ones(3)).names == ["g=a"]
+
+
 def test_missing_values_are_named():
     with pytest.raises(ValueError, match="column 'x' has 1 missing or infinite values, the first in row 3"):
         columns(("x",), FRAME.assign(x=np.where(np.arange(40) == 3, np.nan, 1.0)))

@@ -14,6 +14,7 @@ wait for each other where calls alternate.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -329,6 +330,7 @@ class SparsePosterior:
     _places: Places  # of the entries beside the diagonal that the prior has
     shift: FloatArray
     mean: FloatArray
+    _slack = 0.0  # by which share the diagonal of the prior may grow where rounding makes it improper
 
     def __init__(
         self,
@@ -349,8 +351,12 @@ class SparsePosterior:
         sums, shift = PatternSums.nothing(self._pattern), np.zeros(prior.dim)
         if start is not None:
             sums, shift = sums.like(start[0]), start[1]
-        if not self._factorise(sums, shift, prior):
-            raise ImproperError("prior and the natural parameters of the sites must make a proper posterior")
+        # Rounding makes the prior of a long walk improper: its diagonal may grow by the least that helps.
+        rounds = start is None and isinstance(prior, StructuredPrior)
+        while not self._factorise(sums, shift, prior):
+            self._slack = max(2.0 * self._slack, float(np.finfo(np.float64).eps))
+            if not rounds or self._slack > 1e-10:
+                raise ImproperError("prior and the natural parameters of the sites must make a proper posterior")
 
     @classmethod
     def of(cls, prior: Prior, natural: SparseNatural) -> SparsePosterior:
@@ -460,9 +466,11 @@ class SparsePosterior:
         whole = sums
         if isinstance(prior, StructuredPrior):
             whole = self._places.add(sums, prior.couplings.values)
-        try:
-            factor = factorise_sums(self._pattern, whole, prior.precision)
-        except LinAlgError:
+        for slack in dict.fromkeys((0.0, self._slack)):
+            with suppress(LinAlgError):
+                factor = factorise_sums(self._pattern, whole, prior.precision * (1.0 + slack))
+                break
+        else:
             return False
         mean = factor.solve(prior.shift + shift)
         if not np.all(np.isfinite(mean)):

@@ -41,7 +41,7 @@ DENSE_ROW_WORK = 3.5  # times the square of the corner's columns: one column of 
 # Entries and pairs that the search looks at, in all: 5 s, half of what the dearest factorisation that is allowed takes.
 _MOST_LOOKED_AT = 2e8
 
-# Entries of the Schur complements, or of dense rows, in one step: bounds its temporary arrays to about 100 MB.
+# Entries of the Schur complements, or of dense rows, in one step: bounds its temporary arrays to 4 MB each.
 _PAIRS_AT_ONCE = 500_000
 
 
@@ -86,17 +86,13 @@ class _Rest(NamedTuple):
         """Where a set meets the others, the set, and the others before they are filled."""
         own, other = np.flatnonzero(chosen), np.flatnonzero(~chosen)
         starts = np.cumsum(self.sizes) - self.sizes
-        graph = self.graph[own]
-        rows = graph[:, other]
+        rows = self.graph[own][:, other]
         met = other[rows.indices]
         counts = _totals(np.repeat(np.arange(own.size), np.diff(rows.indptr)), self.sizes[met], own.size)
         mine, meets = (self.names[_segments(starts[at], self.sizes[at])] for at in (own, met))
         names = self.names[_segments(starts[other], self.sizes[other])]
-        return (
-            rows,
-            Level(self.sizes[own], mine, counts, meets),
-            _Rest(self.graph[other][:, other], self.sizes[other], names),
-        )
+        rest = _Rest(self.graph[other][:, other], self.sizes[other], names)
+        return rows, Level(self.sizes[own], mine, counts, meets), rest
 
 
 def dissect(graph: sparse.csr_array, max_work: float) -> Ordering:
@@ -272,7 +268,8 @@ class EliminationStep(NamedTuple):
     targets
         Positions of the pairs of these, upper triangle. Absent where all lie in the corner and rows count as dense.
     upper, whole
-        Places of the upper triangle in a flat square, and of the elements of a square in a flat triangle.
+        Places of the upper triangle in a flat square, and of the elements of a square in a flat triangle; empty without
+        targets.
     """
 
     first: int
@@ -345,14 +342,15 @@ def plan(ordering: Ordering) -> Elimination:
         corner_start=int(starts[-1]),
         size=int(np.sum(fronts * strides)),
     )
-    steps, triangles = [], {int(m): _triangle(m) for m in np.unique(widths)}
+    nowhere = np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp)
+    steps, triangles = [], {int(m): _triangle(m) for m in np.unique(widths[~dense])}
     for i, j in pairwise(cuts):
         columns = np.full((j - i, widths[i]), total)
         met = np.arange(widths[i]) < counts[i:j, None]
         columns[met] = keys[begins[i] : begins[j]] % total
-        last, targets = int(first[j]), None
-        upper, whole = triangles[int(widths[i])]
+        last, targets, (upper, whole) = int(first[j]), None, nowhere
         if not dense[i]:
+            upper, whole = triangles[int(widths[i])]
             left, right = (columns[:, each] for each in np.divmod(upper, widths[i]))
             met, targets = right < total, np.full(left.shape, layout.size, dtype=np.int32)
             targets[met] = layout.positions(left[met], right[met])
@@ -362,6 +360,7 @@ def plan(ordering: Ordering) -> Elimination:
 
 
 def _triangle(m: int) -> tuple[IndexArray, IndexArray]:
+    """Places of the upper triangle in a flat square, and of the elements of a square in a flat triangle."""
     upper = np.flatnonzero(np.triu(np.ones((m, m), dtype=bool)))
     whole = np.zeros((m, m), dtype=np.intp)
     whole.ravel()[upper] = np.arange(upper.size)

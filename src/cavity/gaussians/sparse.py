@@ -459,16 +459,10 @@ class SparsePrecision:
             Pattern of the entries, if one with these entries was made before.
         """
         pattern = pattern_of(matrix, border) if pattern is None else pattern
-        layout = pattern.elimination.layout
-        full = (matrix + sparse.triu(matrix, 1).T).tocsr()[pattern.order][:, pattern.order]
-        inner = layout.order.size
-        head = full[:inner, :inner].tocoo()
-        upper = head.row <= head.col
-        flat = np.zeros(layout.size + 1)
-        flat[layout.positions(*(x[upper].astype(np.int64) for x in (head.row, head.col)))] = head.data[upper]
-        return _factorised(
-            pattern, flat[pattern.at], full[:inner, inner:].toarray(), full[inner:, inner:].toarray(), None
-        )
+        entries = sparse.triu(matrix, 1, format="csc").tocoo()
+        entries.sum_duplicates()
+        places = Places.of(pattern, *entries.coords)
+        return factorise_sums(pattern, places.add(PatternSums.nothing(pattern), entries.data), matrix.diagonal())
 
     @property
     def dim(self) -> int:
@@ -516,7 +510,13 @@ class SparsePrecision:
         return self._restored(np.concatenate([inner, _squares(self._half.T)]))
 
     def covariances(self, places: Places) -> FloatArray:
-        """Entries of the inverse, of pairs of columns that lie in the pattern."""
+        """Entries of the inverse, of pairs of columns that lie in the pattern.
+
+        Parameters
+        ----------
+        places
+            Where the entries of these pairs are.
+        """
         half = np.vstack([-self.solved @ self._half.T, self._half.T])
         found = np.einsum("ij,ij->i", half[places.left], half[places.right])
         found[places.inner] += self.factor.inverse[self.pattern.at[places.entries]]

@@ -11,8 +11,7 @@ from scipy import sparse
 
 from cavity._checks import positive_number, whole_number
 from cavity._types import FloatArray
-from cavity.terms.frames import codes, column, numbers, places_of
-from cavity.terms.linear import is_numeric_column
+from cavity.terms.frames import codes, holds_numbers, numbers, places_of
 from cavity.terms.protocol import Part, scattered
 from cavity.terms.structures import Exponential, Scaled
 
@@ -70,7 +69,7 @@ class Smooth:
         straight = () if self.cyclic else (self.x,)
         if self.by is None:
             return straight
-        numeric = column(frame, self.by, self.label) is not None and is_numeric_column(frame, self.by)
+        numeric = holds_numbers(frame, self.by, self.label)
         return (*([self.by] if numeric else []), *(f"{one}:{self.by}" for one in straight))
 
     def learn(self, frame: Any, weights: FloatArray) -> LearnedSmooth:
@@ -90,7 +89,7 @@ class Smooth:
         knots[[0, -1]] = low, high
         knots = np.unique((knots - low) / (high - low))
         levels = None
-        if self.by is not None and not is_numeric_column(frame, self.by):
+        if self.by is not None and not holds_numbers(frame, self.by, where):
             levels = tuple(codes(frame, self.by, where)[1])
         n, period = knots.size - bool(self.cyclic), float(high - low)
         learned = LearnedSmooth(self.x, self.by, levels, bool(self.cyclic), float(low), period, knots, np.eye(n), where)

@@ -301,6 +301,65 @@ class Design:
                 found.append((part, columns.ravel(), size, block))
         return found
 
+    def components(self, prior: Prior, unit: float = 1.0) -> dict[str, dict[str, float]]:
+        """Give standard deviations and correlations of all parts whose hyperparameters were found, by their labels.
+
+        Parameters
+        ----------
+        prior
+            The prior with the hyperparameters that were found, of one linear predictor or of several.
+        unit
+            Unit of the linear predictor, in which standard deviations are.
+        """
+        found: dict[str, dict[str, float]] = {}
+        for part, places, block in self.parts:
+            if isinstance(prior, StructuredPrior) and block is not None:
+                own = prior.blocks[block]
+                each = own.structure.quantities(own.psi)
+                found[part.label] = {name: unit * one if name.startswith("sd") else one for name, one in each.items()}
+            elif part.variances is None:
+                found[part.label] = {"sd": unit / float(np.sqrt(prior.precision[places.start]))}
+        return found
+
+    def freedom(self, prior: Prior, variances: FloatArray, covariances: FloatArray | None = None) -> dict[str, float]:
+        r"""Effective degrees of freedom of every part: :math:`\mathrm{tr}(I - P_0 V)` over its coefficients.
+
+        Parameters
+        ----------
+        prior
+            The prior of one linear predictor.
+        variances
+            Posterior variances of the coefficients.
+        covariances
+            Posterior covariances of the pairs of coefficients that a structured prior couples.
+        """
+        pinned = prior.precision * variances
+        if isinstance(prior, StructuredPrior) and covariances is not None:
+            left, right, values = prior.couplings
+            shared = values * covariances
+            pinned = pinned + np.bincount(left, shared, pinned.size) + np.bincount(right, shared, pinned.size)
+        found: dict[str, float] = {}
+        for part, places, _ in self.parts:
+            found[part.label] = found.get(part.label, 0.0) + part.width - float(np.sum(pinned[places]))
+        return found
+
+    def effects(self, label: str) -> tuple[tuple[str, ...], tuple[str, ...], IndexArray]:
+        """Levels of a term, names of the effects of a level, and places of their coefficients ``(levels, effects)``.
+
+        Parameters
+        ----------
+        label
+            Which term; one with levels.
+        """
+        start, known = 0, []
+        for term in self.terms:
+            if isinstance(term, LearnedEffects | LearnedKnown):
+                known.append(term.label)
+                if term.label == label:
+                    return term.levels, *_effects_of(term, start)
+            start += len(term.names)
+        raise ValueError(f"there is no term {label!r} with levels; {nearest(label, known)}")
+
     def plain(self) -> dict[str, Any]:
         """Names, numbers and arrays only; terms of one's own have no such form."""
         return {
@@ -348,6 +407,15 @@ def _joined(made: Sequence[Any], rows: int) -> Any:
         whole[:, start:end] = one.toarray() if sparse.issparse(one) else one
         start = end
     return whole
+
+
+def _effects_of(term: LearnedEffects | LearnedKnown, start: int) -> tuple[tuple[str, ...], IndexArray]:
+    if isinstance(term, LearnedKnown):
+        return ("1",), start + np.arange(len(term.levels))[:, None]
+    k, levels = len(term.effects), len(term.levels)
+    each = np.arange(k * (levels + 1))
+    places = each.reshape(-1, k) if term.correlated else each.reshape(k, -1).T
+    return term.effects, start + places[:levels]
 
 
 def _plain_term(term: Any) -> dict[str, Any]:

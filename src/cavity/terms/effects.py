@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -301,11 +301,3 @@ class LearnedKnown:
     def columns(self, frame: Any) -> sparse.csr_array:
         """One entry per row."""
         return scattered(1.0, self.places(frame)[:, None], len(self.levels))
-
-
-def by_name(given: Mapping[str, Any] | None, name: str, where: str) -> Any:
-    """Find what a formula names, such as a graph."""
-    given = given or {}
-    if name not in given:
-        raise ValueError(f"{where}: nothing is called {name!r}; {nearest(name, given)}")
-    return given[name]

@@ -65,15 +65,26 @@ def is_date(values: Any) -> bool:
     return getattr(dtype, "kind", "O") == "M" or str(dtype).startswith(("Date", "datetime64"))
 
 
+def holds_numbers(frame: Any, name: str, where: str) -> bool:
+    """Whether a column holds numbers or dates; `ValueError` if there is none."""
+    values = column(frame, name, where)
+    return is_numeric(values) or is_date(values)
+
+
 def numbers(frame: Any, name: str, where: str) -> FloatArray:
     """Values of a column of numbers, all finite; dates as days since 1970."""
     values = column(frame, name, where)
     if is_date(values):
+        if getattr(values.dtype, "tz", None) is not None:  # of pandas
+            values = values.dt.tz_convert(None)
         dates = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values).astype("datetime64[us]")
         found = dates.astype(np.float64) / 86_400e6
         found[np.isnat(dates)] = np.nan
     elif is_numeric(values):
-        found = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values).astype(np.float64)
+        if hasattr(values, "isna"):
+            found = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        else:
+            found = np.asarray(values.cast(float) if hasattr(values, "cast") else values).astype(np.float64)
     else:
         raise ValueError(f"{where} needs numbers, but column {name!r} holds text or categories")
     bad = np.flatnonzero(~np.isfinite(found))

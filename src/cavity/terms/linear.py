@@ -13,7 +13,7 @@ from scipy import sparse
 
 from cavity._checks import positive_number, shown
 from cavity._types import FloatArray, IndexArray
-from cavity.terms.frames import codes, column, is_date, is_numeric, length, names_of, nearest, numbers, places_of
+from cavity.terms.frames import codes, column, holds_numbers, length, names_of, nearest, numbers, places_of
 from cavity.terms.protocol import Part, scattered
 
 # Standard deviation of a coefficient under the weak prior, times that of its column, in log odds or log means: as
@@ -178,21 +178,23 @@ class LearnedLinear:
         return np.hstack(made)
 
     def _columns_of(self, number: int, frame: Any) -> Any:
-        values, place, count = np.ones((length(frame), 1)), np.zeros(length(frame), dtype=np.intp), 0
+        """Columns of a product: numbers, in those of a row's levels if it has categories."""
+        n = length(frame)
+        values, place, count, has_levels = np.ones((n, 1)), np.zeros(n, dtype=np.intp), 1, False
         for factor, whole in zip(self.products[number], self.whole[number], strict=True):
             found = evaluate(factor, frame, self.states)
             if found.dtype.kind != "i":
-                values = (values[:, :, None] * found[:, None, :]).reshape(len(values), -1)
+                values = (values[:, :, None] * found[:, None, :]).reshape(n, values.shape[1] * found.shape[1])
                 continue
             levels = len(self.states[factor]["levels"]) - (not whole)
             own = found[:, 0] - (not whole)
             place = np.where((own < 0) | (place < 0), -1, place * levels + own)
-            count = max(count, 1) * levels
-        if not count and place.size and not np.any(place):
+            count, has_levels = count * levels, True
+        if not has_levels:
             return values
         m = values.shape[1]
-        values = np.where(place[:, None] < 0, 0.0, values)
-        made = scattered(values, np.maximum(place, 0)[:, None] * m + np.arange(m), max(count, 1) * m)
+        values = np.where(place[:, None] < 0, 0.0, values)[:, : m * count]
+        made = scattered(values, np.maximum(place, 0)[:, None] * m + np.arange(values.shape[1]), count * m)
         made.eliminate_zeros()
         return made
 
@@ -221,7 +223,7 @@ def evaluate(text: str, frame: Any, states: dict[str, Any]) -> Any:
         node = _parsed(text, quoted)
     if learning:
         states[f"read {text}"] = [text] if node is None else _columns_in(node, quoted)
-    if learning and node is None and is_numeric_column(frame, text):
+    if learning and node is None and holds_numbers(frame, text, where):
         state["names"] = [text]
     name, options = text, {}
     if node is not None and isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "C":
@@ -264,11 +266,6 @@ def evaluate(text: str, frame: Any, states: dict[str, Any]) -> Any:
             f"{nearest(each[own[unknown[0]]], state['levels'])}. Levels that may be new are effects, (1 | {name})"
         )
     return place[:, None].astype(np.intp)
-
-
-def is_numeric_column(frame: Any, name: str) -> bool:
-    """Whether a column of a table holds numbers or dates."""
-    return is_numeric(frame[name]) or is_date(frame[name])
 
 
 def split(text: str, mark: str) -> list[str]:
