@@ -136,5 +136,5 @@ def test_errors_name_the_part(text, message):
 
 
 def test_unknown_names_are_told_from_known_ones():
-    with pytest.raises(ValueError, match="nothing is called 'grap'; did you mean 'graph'"):
-        Formula.parse("~ neighbours(r, grap)", GIVEN)
+    with pytest.raises(ValueError, match="nothing is called 'graphx'; did you mean 'graph'"):
+        Formula.parse("~ neighbours(r, graphx)", GIVEN)

@@ -85,7 +85,7 @@ def test_ordered_categories_keep_their_order():
 
 
 def test_names_that_are_not_known_are_told_from_near_ones():
-    assert nearest("Subjet", ["subject", "days"]) == "did you mean 'subject'?"
+    assert nearest("Subject", ["subject", "days"]) == "did you mean 'subject'?"
     assert nearest("zzz", ["subject", "days"]) == "there are 'subject', 'days'"
     assert names_of(pd.DataFrame({1: [0]})) == ["1"]
     with pytest.raises(ValueError, match="terms need a table with named columns"):

@@ -29,9 +29,9 @@ UNSEEN = "(unseen)"
 class Effects:
     r"""Random effects: one intercept, and slopes of columns, per level of a group, with a variance that is found.
 
-    .. math:: z_i = \dots + w_i^\top b_{g(i)}, \qquad b_g \sim N(0, \Sigma),
+    .. math:: u_i = w_i^\top b_{g(i)}, \qquad b_g \sim N(0, \Sigma),
 
-    where w has a one and the values of the slopes. New levels have effects of their own from the same distribution.
+    where u is their part of the linear predictor, and w has a one and the values of the slopes. New levels have effects of their own from the same distribution.
 
     Parameters
     ----------
