@@ -31,7 +31,8 @@ class Effects:
 
     .. math:: u_i = w_i^\top b_{g(i)}, \qquad b_g \sim N(0, \Sigma),
 
-    where u is their part of the linear predictor, and w has a one and the values of the slopes. New levels have effects of their own from the same distribution.
+    where u is their part of the linear predictor, and w has a one and the values of the slopes. New levels have effects
+    of their own from the same distribution.
 
     Parameters
     ----------
