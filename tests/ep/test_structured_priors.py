@@ -24,8 +24,7 @@ from cavity.ep.hyperparameters import (
     settings_around,
     with_hyperparameters,
 )
-from cavity.ep.natural import DenseNatural
-from cavity.ep.posteriors import DensePosterior, SparsePosterior
+from cavity.ep.posteriors import DenseNatural, DensePosterior, SparsePosterior
 from cavity.factors.rows import Rows
 from cavity.gaussians import analyse
 from cavity.losses import Logistic, Squared
