@@ -68,8 +68,8 @@ class NaturalParameters:
 
     __slots__ = ()
     information: Any
-    shift: FloatArray
-    log_scale: float
+    shift: Any
+    log_scale: Any
 
     def working(self, prior: Prior) -> Any:
         """Posterior whose prior can change; `ImproperError` if it is improper."""
@@ -211,13 +211,28 @@ class DiagonalNatural(NaturalParameters):
             raise ImproperError("prior times sites is not proper")
         return posterior
 
-    def plus(self, other: DiagonalNatural) -> DiagonalNatural:
-        """Add those of other rows."""
-        return DiagonalNatural(self.sites * other.sites)
+    @property
+    def information(self) -> FloatArray:
+        """Diagonal of the information."""
+        return self.sites.precision
 
-    def times(self, factor: float) -> DiagonalNatural:
-        """Multiply by a factor: keep a share of the information."""
-        return DiagonalNatural(self.sites**factor)
+    @property
+    def shift(self) -> FloatArray:
+        """Shift of the sites."""
+        return self.sites.shift
+
+    @property
+    def log_scale(self) -> float:
+        """Logarithm of the scale of the sites."""
+        return self.sites.log_scale
+
+    def replaced(self, information: FloatArray, shift: FloatArray, log_scale: float) -> DiagonalNatural:
+        """Natural parameters of the same form."""
+        return DiagonalNatural(FactorialGaussian(log_scale, shift, information))
+
+    def along(self, x: FloatArray) -> FloatArray:
+        """Multiply a vector by the information."""
+        return np.asarray(self.information * x)
 
     def changed(self, factors: FloatArray, coupling: FloatArray) -> DiagonalNatural:
         """Natural parameters of other coefficients, of which these are multiples by factors.
@@ -225,18 +240,11 @@ class DiagonalNatural(NaturalParameters):
         The last one here also has a part of the others, by ``coupling``; that part is taken at their means, since
         without correlations nothing else can be kept.
         """
-        sites = self.sites
-        shift, precision = factors * sites.shift, factors**2 * sites.precision
+        shift, precision = factors * self.shift, factors**2 * self.information
         if coupling.size:
             means = np.divide(shift, precision, out=np.zeros_like(shift), where=precision > 0.0)
             shift[-1] -= precision[-1] * float(coupling @ means[:-1])
-        return DiagonalNatural(FactorialGaussian(sites.log_scale, shift, precision))
-
-    def moved(self, ratio: float, shift: FloatArray) -> DiagonalNatural:
-        """Natural parameters of coefficients that are ``ratio`` times these, plus ``shift``."""
-        h, p = self.sites.shift / ratio, self.sites.precision / ratio**2
-        log_scale = self.sites.log_scale - float(h @ shift) - 0.5 * float(shift @ (p * shift))
-        return DiagonalNatural(FactorialGaussian(log_scale, h + p * shift, p))
+        return self.replaced(precision, shift, self.log_scale)
 
 
 class DensePosterior:
