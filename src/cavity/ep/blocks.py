@@ -23,7 +23,7 @@ and converge with the posterior. Sites of the squared loss do not depend on cavi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -375,13 +375,16 @@ class Blocks(LinearBackend):
         return total
 
     def snapshot(self) -> dict[str, Any]:
-        """State between two iterations, with the sites of all rows."""
-        return {**self.sites.arrays(), **super().snapshot()}
+        """State between two iterations, with all sites; those in files are to be read before the next one."""
+        sites = {f"site_{name}": getattr(self.sites, name) for name in _ARRAYS}
+        copies = {name: one.copy() if isinstance(one, np.ndarray) else one for name, one in sites.items()}
+        return {**copies, **super().snapshot()}
 
     def restore(self, state: State) -> None:
         """Return to such a state."""
         super().restore(state)
-        self.sites.set_arrays(state)
+        for name in _ARRAYS:
+            getattr(self.sites, name)[:] = state[f"site_{name}"]
         self.sites.max_step = self.max_step
 
 
@@ -443,16 +446,6 @@ class RowSites:
         if offset is not None:
             sites.offset[:] = offset if predictors is None else offset[:, None] * np.eye(1, predictors)
         return sites
-
-    def arrays(self) -> dict[str, FloatArray]:
-        """Copy all arrays, by name; those in files come as they are, to be read before the next iteration."""
-        arrays = {f"site_{name}": getattr(self, name) for name in _ARRAYS}
-        return {name: one.copy() if isinstance(one, np.ndarray) else one for name, one in arrays.items()}
-
-    def set_arrays(self, arrays: Mapping[str, FloatArray]) -> None:
-        """Write such arrays."""
-        for name in _ARRAYS:
-            getattr(self, name)[:] = arrays[f"site_{name}"]
 
     def part(self, part: slice) -> RowSites:
         """Return views of the sites of some rows."""
