@@ -11,7 +11,7 @@ import operator
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ except ImportError as error:
 from cavity._checks import shown
 from cavity._types import FloatArray
 from cavity.ep.driver import Options
-from cavity.ep.partitions import Message, Mix, PartSites, Sums, log_scale, run, sweep
+from cavity.ep.partitions import Message, PartSites, Sums, log_scale, run, sweep
 from cavity.ep.result import Result
 from cavity.estimators import EPClassifier, EPRegressor
 from cavity.estimators.classifier import classes_and_codes, codes_of
@@ -54,7 +54,6 @@ from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.sparse import ColumnCounts, analyse_meetings, meetings
 
 Model = TypeVar("Model", EPClassifier, EPRegressor)
-Found = TypeVar("Found")
 
 # Times that a task is tried, and times that a round is begun again after losses before the fit is given up.
 _TRIES, _ROUNDS = 3, 100
@@ -418,16 +417,16 @@ def _sum_of_hashes(rows: Rows) -> FloatArray:
 
 
 def _sweep_part(
-    rows: Rows, last: tuple[PartSites, Sums] | None, message: Message, mix: Mix, analysis: Any
+    rows: Rows, last: tuple[PartSites, Sums] | None, message: Message, analysis: Analysis | None
 ) -> tuple[PartSites, Sums]:
-    """Visit the rows of a partition; ``last`` is what this gave in the round before."""
-    return sweep(rows, last and last[0], message._replace(analysis=analysis), mix)
+    """Visit the rows of a partition; ``last`` is what this returned in the round before."""
+    return sweep(rows, last and last[0], message._replace(analysis=analysis))
 
 
 def _log_scale_part(
-    rows: Rows, last: tuple[PartSites, Sums] | None, message: Message, mix: Mix, analysis: Any
+    rows: Rows, last: tuple[PartSites, Sums] | None, message: Message, analysis: Analysis | None
 ) -> float:
-    return log_scale(rows, last and last[0], message._replace(analysis=analysis), mix)
+    return log_scale(rows, last and last[0], message._replace(analysis=analysis))
 
 
 def _sums_of(swept: tuple[PartSites, Sums]) -> Sums:
@@ -612,7 +611,7 @@ class _PreparedRows:
             hashes = self.tasks.total(self.rows, operator.add, _sum_of_hashes)
             checkpoint = task.checkpoint(" ".join(f"{sum_of_one:.7g}" for sum_of_one in hashes))
         for k, center in enumerate(self.centers):
-            partitions = ClusterPartitions(self.tasks, self.rows, self.names, task.analysis)
+            partitions = ClusterPartitions(self.tasks, self.rows, self.names, self.shape[0], task.analysis)
             place = (k, len(self.centers))
             with loop_report(p.verbose, p.max_iter, p.tol, self.shape[0], place) as report:
                 state, after_loop = course_of(k, report, checkpoint)
@@ -642,59 +641,49 @@ class ClusterPartitions:
 
     Tasks of a round depend on a message that is scattered, and released when the round is over. Dask then knows that it
     cannot compute them again: where a worker is lost, so are the sites on it, at once, and not all past rounds are
-    repeated. New ones are derived from the posterior in the next sweep. Rows depend on nothing but their source, and
+    repeated. New ones are derived from the posterior in the next round. Rows depend on nothing but their source, and
     Dask computes them again.
     """
 
-    def __init__(self, tasks: _Tasks, rows: Sequence[Any], names: Sequence[object], analysis: Analysis | None) -> None:
-        self._tasks, self._rows, self._names, self.analysis = tasks, rows, names, analysis
+    def __init__(
+        self, tasks: _Tasks, parts: Sequence[Any], names: Sequence[object], rows: int, analysis: Analysis | None
+    ) -> None:
+        self._tasks, self._parts, self._names, self.rows, self.analysis = tasks, parts, names, rows, analysis
         self._pattern: Any = None
-        self._sites: list[Any] = [None] * len(rows)
+        self.forget()
 
-    @property
-    def count(self) -> int:
-        """Number of partitions."""
-        return len(self._rows)
+    def forget(self) -> None:
+        """Drop all sites."""
+        self._swept: list[Any] = [None] * len(self._parts)
 
-    def sweep(self, message: Message, mixes: Mapping[int, Mix | None]) -> Sums:
-        """Let these partitions visit their rows, and add up what they tell."""
-
-        def attempt(shared: Any) -> tuple[list[Any], Sums]:
-            swept = self._start(_sweep_part, shared, mixes)
-            return swept, self._tasks.total(swept, Sums.plus, _sums_of)
-
-        swept, sums = self._repeated(attempt, message)
-        for k, sites in zip(mixes, swept, strict=True):
-            self._sites[k] = sites
+    def sweep(self, message: Message) -> Sums:
+        """Let all partitions update their sites, and add up their sums."""
+        swept, sums = self._repeated(_sweep_part, message, Sums.plus, _sums_of)
+        self._swept = swept
         return sums
 
-    def log_scale(self, message: Message, mixes: Mapping[int, Mix | None]) -> float:
-        """Sum up the scales of all sites."""
+    def log_scale(self, message: Message) -> float:
+        """Sum up the logarithms of the scales of all sites."""
+        return float(self._repeated(_log_scale_part, message, operator.add, _same)[1])
 
-        def attempt(shared: Any) -> float:
-            return float(self._tasks.total(self._start(_log_scale_part, shared, mixes), operator.add))
-
-        return self._repeated(attempt, message)
-
-    def _start(self, function: Callable[..., Any], shared: Any, mixes: Mapping[int, Mix | None]) -> list[Any]:
-        arguments = [
-            (self._rows[k], None if mix is None else self._sites[k], shared, mix or (0.0, 1.0), self._pattern)
-            for k, mix in mixes.items()
-        ]
-        return self._tasks.start(function, arguments, [self._names[k] for k in mixes])
-
-    def _repeated(self, attempt: Callable[[Any], Found], message: Message) -> Found:
-        """Try until nothing that is needed was lost meanwhile."""
+    def _repeated(
+        self, function: Callable[..., Any], message: Message, plus: Callable[..., Any], of: Callable[..., Any]
+    ) -> tuple[list[Any], Any]:
+        """Results of all partitions and their total, tried until nothing that is needed was lost meanwhile."""
+        tasks = self._tasks
         for _ in range(_ROUNDS):
-            self._sites = [None if self._tasks.is_lost(sites) else sites for sites in self._sites]
-            if self.analysis is not None and (self._pattern is None or self._tasks.is_lost(self._pattern)):
-                self._pattern = self._tasks.share(self.analysis)  # once, and not with every message
+            self._swept = [None if tasks.is_lost(one) else one for one in self._swept]
+            if self.analysis is not None and (self._pattern is None or tasks.is_lost(self._pattern)):
+                self._pattern = tasks.share(self.analysis)  # once, and not with every message
             try:
-                return attempt(self._tasks.share(message._replace(analysis=None)))
+                shared = tasks.share(message._replace(analysis=None))
+                arguments = [(*pair, shared, self._pattern) for pair in zip(self._parts, self._swept, strict=True)]
+                found = tasks.start(function, arguments, self._names)
+                return found, tasks.total(found, plus, of)
             except CancelledError:
-                if any(self._tasks.is_lost(rows) for rows in self._rows):
+                if any(tasks.is_lost(rows) for rows in self._parts):
                     raise RuntimeError(
-                        "rows were lost with a worker and cannot be computed again, since they were scattered: give X "
+                        "rows were lost with a worker and cannot be computed again, since they were scattered: pass X "
                         "as a collection that is read or computed by tasks"
                     ) from None
         raise RuntimeError(f"workers were lost {_ROUNDS} times within a round of the fit")

@@ -125,7 +125,7 @@ class Forgetful(InProcess):
         self._losses, self._round = losses_by_round, 0
 
     def sweep(self, message):
-        self._round += not message.is_first
+        self._round += message.wave is None
         for k in self._losses.get(self._round, ()):
             self.sites[k] = None
         return super().sweep(message)
@@ -176,7 +176,7 @@ class Overstated(InProcess):
 
     def sweep(self, message):
         sums = super().sweep(message)
-        self.rounds = getattr(self, "rounds", 0) + (not message.is_first)
+        self.rounds = getattr(self, "rounds", 0) + (message.wave is None)
         if self.rounds == 1:
             for part, last in zip(self.parts, self.sites, strict=True):
                 A = part.block(slice(None))

@@ -64,7 +64,8 @@ class Message(NamedTuple):
     mix
         Coefficients of the sites before and after the last round, whose sum is where this round starts.
     wave
-        Which rows are visited, as shares of those of every partition: those before were visited, others were not.
+        In the first iteration, which rows are visited, as shares of those of every partition: rows before them were
+        visited, others were not. None in later ones, which visit all.
     predictor
         Row of the targets.
     scale
@@ -82,20 +83,15 @@ class Message(NamedTuple):
     max_step: float = 1.0
     factors: tuple[float, float] = (1.0, 1.0)
     mix: tuple[float, float] = (0.0, 1.0)
-    wave: tuple[float, float] = (0.0, 1.0)
+    wave: tuple[float, float] | None = None
     predictor: int = 0
     scale: bool = False
     analysis: Analysis | None = None
 
-    @property
-    def is_first(self) -> bool:
-        """Whether rows are visited for the first time."""
-        return self.wave != (0.0, 1.0)
-
-    @property
-    def visited(self) -> float:
-        """Share of the rows that were visited before."""
-        return self.wave[0] if self.is_first else 1.0
+    def visited(self, rows: int) -> tuple[int, int]:
+        """How many rows of a partition were visited before this round, and after it."""
+        begin, end = (1.0, 1.0) if self.wave is None else self.wave
+        return int(begin * rows), int(end * rows)
 
 
 class PartSites(NamedTuple):
@@ -157,7 +153,8 @@ def sweep(rows: Rows, last: PartSites | None, message: Message) -> tuple[PartSit
     work, loss = _posterior(rows, message), message.loss
     sites = _sites_of(rows, last, message, work)
     before = sites.precision.copy(), sites.shift.copy()
-    begin, end = (int(share * rows.order.size) for share in message.wave)
+    known, end = message.visited(rows.order.size)
+    begin = 0 if message.wave is None else known
     information, shift, slope = (np.zeros_like(a) for a in (message.information, message.shift, message.shift))
     rejected, noise = Counter[Refusal](), np.zeros(2)
     normal = offers(loss).squared is not None and message.power == 1.0
@@ -178,7 +175,7 @@ def sweep(rows: Rows, last: PartSites | None, message: Message) -> tuple[PartSit
                     own,
                     beta=message.beta,
                     power=message.power,
-                    fresh=message.is_first,
+                    fresh=message.wave is not None,
                     noise=message.scale,
                 )
                 own.accept(changes, step)
@@ -188,7 +185,7 @@ def sweep(rows: Rows, last: PartSites | None, message: Message) -> tuple[PartSit
                 slope += work.sum_of_shifts(visited, own.last_slope)
         information += work.flat_of_sites(part, sites.precision[part])
         shift += work.sum_of_shifts(part, sites.shift[part])
-    steps, derived = float(np.sum(sites.step[begin:end])), int(last is None and message.visited > 0.0)
+    steps, derived = float(np.sum(sites.step[begin:end])), int(last is None and known > 0)
     return PartSites(*before, sites), Sums(information, shift, noise, end - begin, steps, slope, derived, +rejected)
 
 
@@ -226,7 +223,7 @@ def _sites_of(rows: Rows, last: PartSites | None, message: Message, work: Any) -
         return sites
     sites = RowSites.uniform(rows.shape[0], getattr(message.loss, "predictors", None), rows.offset)
     sites.max_step = message.max_step
-    for part in _parts(work, rows, int(message.visited * rows.order.size)):
+    for part in _parts(work, rows, message.visited(rows.order.size)[0]):
         own, targets, weights = sites.part(part), rows.targets[message.predictor][part], rows.weights[part]
         own.mean[:], own.variance[:] = work.predictors(part)
         for k in range(_DERIVATIONS):
@@ -339,7 +336,7 @@ class Partitioned(LinearBackend):
     def sweep(self, step: Step, diagnostics: Diagnostics) -> Change:
         """Let all partitions update the sites of their rows once."""
         mean, variance = self.posterior.mean, self.posterior.variance()
-        waves, rows = [(0.0, 1.0)], self.partitions.rows
+        rows, waves = self.partitions.rows, list[tuple[float, float] | None]([None])
         if step.loop == 0 and not self.is_normal:
             parts = doubling_parts(rows, max(_FIRST_ROWS, mean.size))
             waves = [(part.start / rows, part.stop / rows) for part in parts]
@@ -360,7 +357,7 @@ class Partitioned(LinearBackend):
         remaining = self.remaining_change(step.loop, change, float(full), steps / rows, not is_whole)
         return Change(change, remaining if self.update_hyperparameters(diagnostics) else np.inf)
 
-    def _message(self, wave: tuple[float, float] = (0.0, 1.0)) -> Message:
+    def _message(self, wave: tuple[float, float] | None = None) -> Message:
         factors, self.factors = self.factors, (1.0, 1.0)
         return Message(
             self.loss,
