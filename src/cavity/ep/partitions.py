@@ -30,7 +30,7 @@ from cavity.ep.hyperparameters import Hyperparameters
 from cavity.ep.natural import DenseNatural
 from cavity.ep.posteriors import DensePosterior, JointPosterior, SparsePosterior, doubling_parts
 from cavity.ep.result import Refusal, Result
-from cavity.ep.sites import RowSites, by_row, propose
+from cavity.ep.sites import RowSites, propose
 from cavity.ep.sites import log_scale as log_scale_of_sites
 from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis
