@@ -633,8 +633,8 @@ class ClusterPartitions:
 
     def sweep(self, message: Message) -> Sums:
         """Let all partitions update their sites, and add up their sums."""
-        swept, sums = self._repeated(_sweep_part, message, Sums.plus, _sums_of)
-        self._swept = swept
+        sums: Sums
+        self._swept, sums = self._repeated(_sweep_part, message, Sums.plus, _sums_of)
         return sums
 
     def log_scale(self, message: Message) -> float:

@@ -142,7 +142,7 @@ class Sums(NamedTuple):
 
     def plus(self, other: Sums) -> Sums:
         """Add those of other partitions."""
-        return Sums(*(a + b for a, b in zip(self, other, strict=True)))
+        return Sums(**{name: getattr(self, name) + getattr(other, name) for name in self._fields})
 
 
 def sweep(rows: Rows, last: PartSites | None, message: Message) -> tuple[PartSites, Sums]:
