@@ -201,7 +201,7 @@ def test_missing_text_has_a_level_of_its_own_if_asked(tmp_path):
     frame.to_parquet(tmp_path / "a.parquet")
     given = ("--target", "income", "--model", tmp_path / "m")
     line = refused("fit", tmp_path / "a.csv", *given, "--drop", "age")
-    assert "a.csv, row 1, column 'town': the value is missing; fill it, or say missing='mean' (--missing mean)" in line
+    assert "a.csv, row 1, column 'town': the value is missing; fill it, or use missing='mean' (--missing mean)" in line
     for name in ("a.csv", "a.parquet"):
         run("fit", tmp_path / name, *given, "--missing", "mean")
         model = cavity.load(tmp_path / "m")
