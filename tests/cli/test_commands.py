@@ -274,7 +274,15 @@ def test_the_target_is_needed_and_columns_are_named(folder, tmp_path):
     assert line == f"cavity: --target is needed, the column to be predicted: {tmp_path / 'a.csv'} has 'age', 'income'"
 
 
-@pytest.mark.parametrize("command", ["fit", "predict", "score", "inspect", "update"])
+def test_the_example_can_be_fitted_and_scored(tmp_path):
+    told = run("example", "--folder", tmp_path).stdout
+    assert told.splitlines()[1] == f"{tmp_path / 'test.csv'}: 22,605 rows of 17 columns"
+    assert refused("example", "--folder", tmp_path).endswith("train.csv exists; name another folder by --folder")
+    run("fit", tmp_path / "train.csv", "--target", "deposit", "--model", tmp_path / "m", "--no-verbose")
+    assert float(_measures(run("score", tmp_path / "m", tmp_path / "test.csv"))["accuracy"]) > 0.89
+
+
+@pytest.mark.parametrize("command", ["fit", "example", "predict", "score", "inspect", "update"])
 def test_help_shows_an_example(command):
     shown = run(command, "--help").stdout
     assert f"Example:\n\n  cavity {command} " in shown

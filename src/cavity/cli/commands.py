@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from cavity import datasets
 from cavity._checks import shown
 from cavity._version import __version__
 from cavity.cli.page import course_part, intervals_part, page
@@ -58,7 +59,10 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="Example:\n\ncavity fit train.csv --target income --model model.cavity")
+@app.callback(
+    epilog="Example:\n\ncavity example\n\ncavity fit train.csv --target deposit --model bank.cavity\n\n"
+    "cavity score bank.cavity test.csv"
+)
 def cavity(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
@@ -594,6 +598,32 @@ def weights_of(table: Table, block: Block) -> NDArray[np.float64]:
             f"{shown(weights[row])}"
         )
     return weights
+
+
+# cavity example
+
+
+@app.command(epilog="Example:\n\ncavity example --folder data")
+@reported
+def example(
+    folder: Annotated[Path, option("Folder to write to. (default the current one)", "FOLDER")] = Path(),
+) -> None:
+    """Write a table to try the other commands on.
+
+    The files train.csv and test.csv hold half each of the Bank data set of the UCI repository: clients of a bank, and
+    whether they subscribed a deposit.
+    """
+    places = {name: folder / name for name in ("train.csv", "test.csv")}
+    for place in places.values():
+        check_places({"--folder": place}, [])
+        if place.exists():
+            raise ValueError(f"{place} exists; name another folder by --folder")
+    data = datasets.load("bank")
+    columns = {**data.features, "deposit": np.where(data.labels > 0.0, "yes", "no")}
+    for first, place in enumerate(places.values()):
+        with open_writer(place) as write:
+            write({name: column[first::2] for name, column in columns.items()})
+        tell(f"{place}: {data.labels[first::2].size:,} rows of {len(columns)} columns")
 
 
 # cavity predict
