@@ -5,6 +5,16 @@ sums; the sums over all partitions make the next posterior. So a round does not 
 Where the partitions are, in this process or on a cluster, is left to `Partitions`. A round sends each of them
 one posterior, and takes back the sums: the lower triangle of a matrix, or its entries on a pattern, and a vector.
 
+Rows that agree, such as those of a rare level, overshoot together, and damped rounds of them hardly move. Once moves are
+short, all rows have the same step and Anderson's method extrapolates: with :math:`f_k` the move of the posterior in
+round k, the combination of the last rounds whose move would be the smallest,
+
+.. math:: \min_\gamma \Big\lVert f_k - \sum_j \gamma_j (f_{j+1} - f_j) \Big\rVert,
+
+is taken of their sites (Walker and Ni, "Anderson acceleration for fixed-point iterations", SIAM Journal on Numerical
+Analysis 49, 2011). Natural parameters of sites add up, so partitions combine theirs by the same coefficients. With 48
+such rows among 1,600 a fit takes 13 rounds instead of 27 to 48.
+
 The first iteration takes several rounds, since it starts from the prior: each visits a share of the rows of every
 partition, no more than all rounds before it, as the blocks of `cavity.ep.blocks`.
 
@@ -44,8 +54,21 @@ _DERIVATIONS = 20
 # Shares of a round that are tried; the most standard deviations by which a round may move a coefficient, as much as the
 # predictors of a block, and the share below which that no longer shortens a round.
 _SHARES, _FARTHEST, _LEAST_SHARE = tuple(0.5**k for k in range(60)), 5.0, 0.1
+# Earlier rounds that are combined with the last.
+_DEPTH = 3
+# Step of all rows in rounds that are combined.
+_STEP = 0.5
+# Move of a round, in standard deviations, above which rows have steps of their own and rounds are not combined.
+_NEAR = 1.0
+# Largest rate at which moves are believed to fall from round to round, as in `cavity.ep.blocks`.
+_LARGEST_RATE = 0.9
+# Differences of moves that are linear combinations of others but for this share count as such.
+_DEPENDENT = 1e-3
 # Rows of the first round, at least: as many as in the first block in memory.
 _FIRST_ROWS = 50
+
+
+_AFTER = (0.0, 1.0)  # the sites as the last round left them
 
 
 class Message(NamedTuple):
@@ -62,7 +85,10 @@ class Message(NamedTuple):
     factors
         By which precisions and shifts of all sites are multiplied first, since noise scale or prior have changed.
     mix
-        Coefficients of the sites before and after the last round, whose sum is where this round starts.
+        Coefficients of the sites before the last round, and of those after it and after the rounds before that, the
+        last one first: this round starts at their sum.
+    step
+        Step of all rows; None where every row has its own.
     wave
         In the first iteration, which rows are visited, as shares of those of every partition: rows before them were
         visited, others were not. None in later ones, which visit all.
@@ -82,7 +108,8 @@ class Message(NamedTuple):
     power: float = 1.0
     max_step: float = 1.0
     factors: tuple[float, float] = (1.0, 1.0)
-    mix: tuple[float, float] = (0.0, 1.0)
+    mix: tuple[float, ...] = _AFTER
+    step: float | None = None
     wave: tuple[float, float] | None = None
     predictor: int = 0
     scale: bool = False
@@ -95,18 +122,19 @@ class Message(NamedTuple):
 
 
 class PartSites(NamedTuple):
-    """Sites of a partition after a round, with precisions and shifts from before it."""
+    """Sites of a partition after a round; precisions and shifts before it, and after the last rounds, this one first."""
 
-    precision: FloatArray
-    shift: FloatArray
     sites: RowSites
+    before: tuple[FloatArray, FloatArray]
+    after: tuple[tuple[FloatArray, FloatArray], ...]
 
-    def mixed(self, mix: tuple[float, float], factors: tuple[float, float] = (1.0, 1.0)) -> RowSites:
-        """Combine the sites before and after the round, and multiply precisions and shifts by factors."""
-        sites, (before, after) = deepcopy(self.sites), mix
-        if mix != (0.0, 1.0):
-            sites.precision[:] = before * self.precision + after * sites.precision
-            sites.shift[:] = before * self.shift + after * sites.shift
+    def mixed(self, mix: tuple[float, ...], factors: tuple[float, float] = (1.0, 1.0)) -> RowSites:
+        """Combine the sites of these rounds by coefficients, and multiply precisions and shifts by factors."""
+        sites = deepcopy(self.sites)
+        if mix != _AFTER:
+            for k, name in enumerate(("precision", "shift")):
+                parts = zip(mix, (self.before, *self.after), strict=False)
+                getattr(sites, name)[:] = sum(c * each[k] for c, each in parts if c)
         if factors != (1.0, 1.0):
             sites.scale_by(*factors)
         return sites
@@ -153,6 +181,8 @@ def sweep(rows: Rows, last: PartSites | None, message: Message) -> tuple[PartSit
     work, loss = _posterior(rows, message), message.loss
     sites = _sites_of(rows, last, message, work)
     before = sites.precision.copy(), sites.shift.copy()
+    if message.step is not None:
+        sites.step[:] = message.step
     known, end = message.visited(rows.order.size)
     begin = 0 if message.wave is None else known
     information, shift, slope = (np.zeros_like(a) for a in (message.information, message.shift, message.shift))
@@ -175,7 +205,7 @@ def sweep(rows: Rows, last: PartSites | None, message: Message) -> tuple[PartSit
                     own,
                     beta=message.beta,
                     power=message.power,
-                    fresh=message.wave is not None,
+                    fresh=message.wave is not None or message.step is not None,
                     noise=message.scale,
                 )
                 own.accept(changes, step)
@@ -186,7 +216,12 @@ def sweep(rows: Rows, last: PartSites | None, message: Message) -> tuple[PartSit
         information += work.flat_of_sites(part, sites.precision[part])
         shift += work.sum_of_shifts(part, sites.shift[part])
     steps, derived = float(np.sum(sites.step[begin:end])), int(last is None and known > 0)
-    return PartSites(*before, sites), Sums(information, shift, noise, end - begin, steps, slope, derived, +rejected)
+    # Rounds are combined where all do the same.
+    earlier = () if last is None or message.step is None or message.factors != (1.0, 1.0) else last.after[:_DEPTH]
+    after = (sites.precision, sites.shift), *earlier
+    return PartSites(sites, before, after), Sums(
+        information, shift, noise, end - begin, steps, slope, derived, +rejected
+    )
 
 
 def log_scale(rows: Rows, last: PartSites | None, message: Message) -> float:
@@ -298,6 +333,53 @@ def run(
     return run_backend(backend, options, after_loop=after_loop, state=state)
 
 
+class Extrapolation(NamedTuple):
+    """Coefficients of the proposals of the last rounds, the last one first, and what is to come that they leave out."""
+
+    coefficients: FloatArray
+    remaining: float
+
+
+class Acceleration:
+    """Moves of the posterior in the last rounds, while these all do the same: Anderson's method."""
+
+    def __init__(self) -> None:
+        self.is_steady, self._moves = False, np.empty((0, 0))
+
+    @property
+    def step(self) -> float | None:
+        """Step of all rows in the next round; None where every row has its own."""
+        return _STEP if self.is_steady else None
+
+    def forget(self) -> None:
+        """Start over: the next round differs from the last ones."""
+        self._moves = np.empty((0, 0))
+
+    def after(self, move: FloatArray, comparable: bool) -> Extrapolation:
+        """End a round that moved the posterior by so much, in standard deviations and logarithms of these.
+
+        ``comparable`` says whether it was a whole one.
+        """
+        nothing = Extrapolation(np.ones(1), np.inf)
+        was_steady = self.is_steady
+        self.is_steady = comparable and bool(np.all(np.abs(move) < _NEAR))
+        if not (self.is_steady and was_steady):
+            self.forget()
+            return nothing
+        # Two numbers per coefficient tell no more combinations apart than there are coefficients.
+        earlier = self._moves.reshape(-1, move.size)[: min(_DEPTH, move.size // 2)]
+        self._moves = np.vstack([move, earlier])
+        if not earlier.size:
+            return nothing
+        differences = (self._moves[:-1] - self._moves[1:]).T
+        weights = np.linalg.lstsq(differences, move, rcond=_DEPENDENT)[0]
+        left = float(np.max(np.abs(move - differences @ weights)))
+        coefficients = np.append(1.0, np.zeros(weights.size))
+        coefficients[:-1] -= weights
+        coefficients[1:] += weights
+        return Extrapolation(coefficients, left / (1.0 - _LARGEST_RATE))
+
+
 class _NoRows(NamedTuple):
     """The posterior of the client has no rows of its own."""
 
@@ -331,11 +413,14 @@ class Partitioned(LinearBackend):
             posterior = SparsePosterior(_NoRows((0, prior.dim)), partitions.analysis, prior)
         super().__init__(loss, posterior, options, hyperparameters)
         self.partitions, self.predictor, self._center = partitions, predictor, center
-        self.factors, self.mix = (1.0, 1.0), (0.0, 1.0)
+        self.factors, self.mix = (1.0, 1.0), _AFTER
+        # The last rounds: what they proposed, and the setting in which their moves can be compared.
+        self.acceleration, self.setting = Acceleration(), (self.prior, loss, self.beta)
+        self.proposed: list[tuple[FloatArray, FloatArray]] = []
 
     def sweep(self, step: Step, diagnostics: Diagnostics) -> Change:
         """Let all partitions update the sites of their rows once."""
-        mean, variance = self.posterior.mean, self.posterior.variance()
+        mean, variance, was_steady = self.posterior.mean, self.posterior.variance(), self.acceleration.is_steady
         rows, waves = self.partitions.rows, list[tuple[float, float] | None]([None])
         if step.loop == 0 and not self.is_normal:
             parts = doubling_parts(rows, max(_FIRST_ROWS, mean.size))
@@ -348,13 +433,19 @@ class Partitioned(LinearBackend):
             diagnostics.updates += sums.rows
             for why, count in sums.rejected.items():
                 diagnostics.reject(-1, why, count)
+        extrapolated = np.inf if self.is_normal else self._accelerate(mean, variance, is_whole)
         change = change_between(mean, variance, self.posterior.mean, self.posterior.variance())
         if self.is_normal:
             self.update_hyperparameters(diagnostics)
             return Change(change, 0.0)
-        # Rows that agree overshoot together: their steps become short, and hide how far full steps would move the mean.
-        full = np.max(np.abs(self.posterior.solve(sums.slope)) / np.sqrt(self.posterior.variance()), initial=0.0)
-        remaining = self.remaining_change(step.loop, change, float(full), steps / rows, not is_whole)
+        # Rows that agree overshoot together: short steps, or a combination that happens to move nothing, hide how far full
+        # steps would move the mean.
+        after = self.posterior.variance()
+        full = float(np.max(np.abs(self.posterior.solve(sums.slope)) / np.sqrt(after), initial=0.0))
+        if was_steady and self.acceleration.is_steady:
+            self.change, remaining = change, max(change, extrapolated, full)
+        else:
+            remaining = self.remaining_change(step.loop, change, full, steps / rows, not is_whole)
         return Change(change, remaining if self.update_hyperparameters(diagnostics) else np.inf)
 
     def _message(self, wave: tuple[float, float] | None = None) -> Message:
@@ -369,6 +460,7 @@ class Partitioned(LinearBackend):
             self.max_step,
             factors,
             self.mix,
+            self.acceleration.step,
             wave,
             self.predictor,
             self.hyperparameters.scale,
@@ -398,6 +490,26 @@ class Partitioned(LinearBackend):
         self.mix = (1.0 - taken) * before, taken
         return taken == 1.0
 
+    def _accelerate(self, mean: FloatArray, variance: FloatArray, is_whole: bool) -> float:
+        """Combine a round with those before it, where all did the same; return what is still to come."""
+        posterior, setting = self.posterior, (self.prior, self.loss, self.beta)
+        after = posterior.variance()
+        if setting != self.setting:
+            self.acceleration.forget()
+        self.setting = setting
+        move = (posterior.mean - mean) / np.sqrt(after), 0.5 * np.log(after / variance)
+        found = self.acceleration.after(np.concatenate(move), is_whole)
+        count = found.coefficients.size
+        self.proposed = [(posterior.flat, posterior.shift), *self.proposed[:_DEPTH]]
+        if count > 1:
+            flats, shifts = zip(*self.proposed[:count], strict=True)
+            flat, shift = (np.tensordot(found.coefficients, sums, 1) for sums in (flats, shifts))
+            if not posterior.replace(flat, shift):
+                self.acceleration.forget()
+                return np.inf
+            self.mix = (0.0, *found.coefficients)
+        return found.remaining
+
     def scale_sites(self, precisions: float, shifts: float) -> None:
         """Multiply precisions and shifts of all sites by factors, at the next message."""
         self.factors = precisions * self.factors[0], shifts * self.factors[1]
@@ -413,7 +525,7 @@ class Partitioned(LinearBackend):
     def restore(self, state: State) -> None:
         """Return to such a state; sites are derived from the posterior."""
         super().restore(state)
-        self.factors, self.mix = (1.0, 1.0), (0.0, 1.0)
+        self.factors, self.mix, self.acceleration = (1.0, 1.0), _AFTER, Acceleration()
         self.partitions.forget()
 
 
