@@ -232,22 +232,21 @@ def test_a_sparse_precision_over_partitions_is_that_of_all_rows(loss, lost):
 
 def test_a_linear_map_with_as_many_modes_as_rounds_are_combined_is_solved():
     rates = np.array([0.9, -2.0, 0.3, 0.9, -2.0, 0.3])  # of three modes, one of them unstable
-    acceleration, x, proposed = Acceleration(), np.full(6, 0.01), []
+    acceleration, x = Acceleration(), np.full(6, 0.01)
     for _ in range(8):
-        proposed.insert(0, rates * x)
-        found = acceleration.after(rates * x - x, comparable=True)
-        x = found.coefficients @ proposed[: found.coefficients.size]
+        coefficients = acceleration.after(rates * x - x, (rates * x, np.zeros(1)), comparable=True)
+        x = acceleration.combined(coefficients)[0]
     assert np.max(np.abs(x)) < 1e-6
 
 
 def test_far_moves_and_rounds_that_differ_are_not_combined():
-    acceleration, small = Acceleration(), np.full(4, 0.01)
+    acceleration, small, posterior = Acceleration(), np.full(4, 0.01), (np.zeros(3), np.zeros(2))
     for move, comparable in ((100.0 * small, True), (small, False), (small, True)):
-        assert acceleration.after(move, comparable).remaining == np.inf
-    assert acceleration.after(small, True).coefficients.size == 1
-    assert acceleration.after(0.5 * small, True).coefficients.size == 2
+        assert acceleration.left(acceleration.after(move, posterior, comparable)) == np.inf
+    assert acceleration.after(small, posterior, True).size == 1
+    assert acceleration.after(0.5 * small, posterior, True).size == 2
     acceleration.forget()
-    assert acceleration.after(small, True).coefficients.size == 1
+    assert acceleration.after(small, posterior, True).size == 1
 
 
 @pytest.mark.parametrize("loss", [losses.Logistic(), losses.Hinge()], ids=repr)

@@ -5,8 +5,8 @@ sums; the sums over all partitions make the next posterior. So a round does not 
 Where the partitions are, in this process or on a cluster, is left to `Partitions`. A round sends each of them
 one posterior, and takes back the sums: the lower triangle of a matrix, or its entries on a pattern, and a vector.
 
-Rows that agree, such as those of a rare level, overshoot together, and damped rounds of them hardly move. Once moves are
-short, all rows have the same step and Anderson's method extrapolates: with :math:`f_k` the move of the posterior in
+Rows that agree, such as those of a rare level, overshoot together, and damped rounds of them hardly move. Once moves
+are short, all rows have the same step and Anderson's method extrapolates: with :math:`f_k` the move of the posterior in
 round k, the combination of the last rounds whose move would be the smallest,
 
 .. math:: \min_\gamma \Big\lVert f_k - \sum_j \gamma_j (f_{j+1} - f_j) \Big\rVert,
@@ -27,21 +27,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy import sparse
 
 from cavity._types import FloatArray
-from cavity.ep.blocks import LinearBackend, change_between
+from cavity.ep.blocks import LinearBackend, RowSites, change_between, propose
+from cavity.ep.blocks import log_scale as log_scale_of_sites
 from cavity.ep.driver import Change, Diagnostics, Options, Run, State, Step
 from cavity.ep.driver import run as run_backend
 from cavity.ep.hyperparameters import Hyperparameters
-from cavity.ep.natural import DenseNatural
-from cavity.ep.posteriors import DensePosterior, JointPosterior, SparsePosterior, doubling_parts
+from cavity.ep.posteriors import DenseNatural, DensePosterior, JointPosterior, RowPosterior, SparsePosterior, row_blocks
 from cavity.ep.result import Refusal, Result
-from cavity.ep.sites import RowSites, propose
-from cavity.ep.sites import log_scale as log_scale_of_sites
 from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis
 from cavity.gaussians.factorial import FactorialGaussian
@@ -62,7 +61,7 @@ _STEP = 0.5
 _NEAR = 1.0
 # Largest rate at which moves are believed to fall from round to round, as in `cavity.ep.blocks`.
 _LARGEST_RATE = 0.9
-# Differences of moves that are linear combinations of others but for this share count as such.
+# Differences of moves that are linear combinations of others up to this share count as such.
 _DEPENDENT = 1e-3
 # Rows of the first round, at least: as many as in the first block in memory.
 _FIRST_ROWS = 50
@@ -122,7 +121,7 @@ class Message(NamedTuple):
 
 
 class PartSites(NamedTuple):
-    """Sites of a partition after a round; precisions and shifts before it, and after the last rounds, this one first."""
+    """Sites after a round, with precisions and shifts before it, and after the last rounds, this one first."""
 
     sites: RowSites
     before: tuple[FloatArray, FloatArray]
@@ -136,7 +135,11 @@ class PartSites(NamedTuple):
                 parts = zip(mix, (self.before, *self.after), strict=False)
                 getattr(sites, name)[:] = sum(c * each[k] for c, each in parts if c)
         if factors != (1.0, 1.0):
-            sites.scale_by(*factors)
+            sites.precision[:] *= factors[0]
+            sites.shift[:] *= factors[1]
+            sites.last_precision[:] = sites.last_slope[:] = (
+                0.0  # directions before a change of scale cannot be compared
+            )
         return sites
 
 
@@ -198,7 +201,7 @@ def sweep(rows: Rows, last: PartSites | None, message: Message) -> tuple[PartSit
                 noise += float(np.sum(weights)), float(weights @ (targets - own.offset) ** 2)
             else:
                 own.mean[:], own.variance[:] = work.predictors(visited)
-                changes, step = propose(
+                changes = propose(
                     loss,
                     targets,
                     weights,
@@ -208,7 +211,8 @@ def sweep(rows: Rows, last: PartSites | None, message: Message) -> tuple[PartSit
                     fresh=message.wave is not None or message.step is not None,
                     noise=message.scale,
                 )
-                own.accept(changes, step)
+                own.precision[:] += changes.precision
+                own.shift[:] += changes.shift
                 noise += 0.0 if changes.noise is None else changes.noise
                 rejected[Refusal.IMPROPER_CAVITY] += int(np.sum(changes.improper))
                 rejected[Refusal.NONFINITE] += int(np.sum(changes.nonfinite))
@@ -219,9 +223,8 @@ def sweep(rows: Rows, last: PartSites | None, message: Message) -> tuple[PartSit
     # Rounds are combined where all do the same.
     earlier = () if last is None or message.step is None or message.factors != (1.0, 1.0) else last.after[:_DEPTH]
     after = (sites.precision, sites.shift), *earlier
-    return PartSites(sites, before, after), Sums(
-        information, shift, noise, end - begin, steps, slope, derived, +rejected
-    )
+    sums = Sums(information, shift, noise, end - begin, steps, slope, derived, +rejected)
+    return PartSites(sites, before, after), sums
 
 
 def log_scale(rows: Rows, last: PartSites | None, message: Message) -> float:
@@ -236,7 +239,7 @@ def log_scale(rows: Rows, last: PartSites | None, message: Message) -> float:
     return total
 
 
-def _posterior(rows: Rows, message: Message) -> DensePosterior | SparsePosterior:
+def _posterior(rows: Rows, message: Message) -> RowPosterior:
     """Posterior of a message, for the rows of a partition."""
     if message.analysis is not None:
         return SparsePosterior(rows, message.analysis, message.prior, start=(message.information, message.shift))
@@ -244,7 +247,7 @@ def _posterior(rows: Rows, message: Message) -> DensePosterior | SparsePosterior
     return kind(rows, message.prior, DenseNatural.of_flat(message.information, message.shift), kept=False)
 
 
-def _parts(work: DensePosterior | SparsePosterior, rows: Rows, end: int) -> list[slice]:
+def _parts(work: RowPosterior, rows: Rows, end: int) -> list[slice]:
     """Blocks of the first rows."""
     blocks = work.parts(False) if rows.order.size else []
     return [slice(block.start, min(block.stop, end)) for block in blocks if block.start < end]
@@ -262,10 +265,9 @@ def _sites_of(rows: Rows, last: PartSites | None, message: Message, work: Any) -
         own, targets, weights = sites.part(part), rows.targets[message.predictor][part], rows.weights[part]
         own.mean[:], own.variance[:] = work.predictors(part)
         for k in range(_DERIVATIONS):
-            changes, step = propose(
-                message.loss, targets, weights, own, beta=message.beta, power=message.power, fresh=k == 0
-            )
-            own.accept(changes, step)
+            changes = propose(message.loss, targets, weights, own, beta=message.beta, power=message.power, fresh=k == 0)
+            own.precision[:] += changes.precision
+            own.shift[:] += changes.shift
             if own.precision.ndim == 1:
                 # A site is a part of the posterior: its precision stays below that of its predictor.
                 most = 0.99 / np.where(own.variance > 0.0, own.variance, np.inf)
@@ -293,6 +295,52 @@ class Partitions(Protocol):
 
     def forget(self) -> None:
         """Drop all sites: they are derived from the posterior of the next message."""
+
+
+class Acceleration:
+    """Posteriors after the last rounds and their moves, while these all do the same: Anderson's method."""
+
+    def __init__(self) -> None:
+        self.is_steady, self._moves = False, np.empty((0, 0))
+        self._posteriors: list[tuple[FloatArray, FloatArray]] = []
+
+    @property
+    def step(self) -> float | None:
+        """Step of all rows in the next round; None where every row has its own."""
+        return _STEP if self.is_steady else None
+
+    def forget(self) -> None:
+        """Start over: the next round differs from the last ones."""
+        self._moves = np.empty((0, 0))
+
+    def after(self, move: FloatArray, posterior: tuple[FloatArray, FloatArray], comparable: bool) -> FloatArray:
+        """End a round that moved the posterior to this one by ``move``, in deviations and their logarithms.
+
+        ``comparable`` says whether it was a whole one. Returns coefficients of the last rounds, the last one first.
+        """
+        was_steady = self.is_steady
+        self._posteriors = [posterior, *self._posteriors[:_DEPTH]]
+        self.is_steady = comparable and bool(np.all(np.abs(move) < _NEAR))
+        if not (self.is_steady and was_steady):
+            self.forget()
+            return np.ones(1)
+        # Two numbers per coefficient tell no more combinations apart than there are coefficients.
+        earlier = self._moves.reshape(-1, move.size)[: min(_DEPTH, move.size // 2)]
+        self._moves = np.vstack([move, earlier])
+        differences = (self._moves[:-1] - self._moves[1:]).T
+        weights = np.linalg.lstsq(differences, move, rcond=_DEPENDENT)[0] if len(earlier) else np.empty(0)
+        return -np.diff(np.concatenate([[1.0], weights, [0.0]]))
+
+    def combined(self, coefficients: FloatArray) -> list[FloatArray]:
+        """Combine the posteriors after these rounds: sums of precisions, and of shifts."""
+        parts = zip(*self._posteriors[: coefficients.size], strict=True)
+        return [np.tensordot(coefficients, np.array(part), 1) for part in parts]
+
+    def left(self, coefficients: FloatArray) -> float:
+        """Largest move that the combination leaves, if moves fall by a tenth per round from there."""
+        if coefficients.size < 2:
+            return np.inf
+        return float(np.max(np.abs(coefficients @ self._moves))) / (1.0 - _LARGEST_RATE)
 
 
 def run(
@@ -329,55 +377,14 @@ def run(
     after_loop
         Called after every iteration.
     """
-    backend = Partitioned(loss, prior, partitions, options, predictor, hyperparameters or Hyperparameters(), center)
+    posterior: RowPosterior
+    if partitions.analysis is None:
+        posterior = DensePosterior(None, prior, DenseNatural.zero(prior.dim))
+    else:
+        posterior = SparsePosterior(_NoRows((0, prior.dim)), partitions.analysis, prior)
+    free = hyperparameters or Hyperparameters()
+    backend = Partitioned(loss, posterior, options, free, partitions, predictor, center)
     return run_backend(backend, options, after_loop=after_loop, state=state)
-
-
-class Extrapolation(NamedTuple):
-    """Coefficients of the proposals of the last rounds, the last one first, and what is to come that they leave out."""
-
-    coefficients: FloatArray
-    remaining: float
-
-
-class Acceleration:
-    """Moves of the posterior in the last rounds, while these all do the same: Anderson's method."""
-
-    def __init__(self) -> None:
-        self.is_steady, self._moves = False, np.empty((0, 0))
-
-    @property
-    def step(self) -> float | None:
-        """Step of all rows in the next round; None where every row has its own."""
-        return _STEP if self.is_steady else None
-
-    def forget(self) -> None:
-        """Start over: the next round differs from the last ones."""
-        self._moves = np.empty((0, 0))
-
-    def after(self, move: FloatArray, comparable: bool) -> Extrapolation:
-        """End a round that moved the posterior by so much, in standard deviations and logarithms of these.
-
-        ``comparable`` says whether it was a whole one.
-        """
-        nothing = Extrapolation(np.ones(1), np.inf)
-        was_steady = self.is_steady
-        self.is_steady = comparable and bool(np.all(np.abs(move) < _NEAR))
-        if not (self.is_steady and was_steady):
-            self.forget()
-            return nothing
-        # Two numbers per coefficient tell no more combinations apart than there are coefficients.
-        earlier = self._moves.reshape(-1, move.size)[: min(_DEPTH, move.size // 2)]
-        self._moves = np.vstack([move, earlier])
-        if not earlier.size:
-            return nothing
-        differences = (self._moves[:-1] - self._moves[1:]).T
-        weights = np.linalg.lstsq(differences, move, rcond=_DEPENDENT)[0]
-        left = float(np.max(np.abs(move - differences @ weights)))
-        coefficients = np.append(1.0, np.zeros(weights.size))
-        coefficients[:-1] -= weights
-        coefficients[1:] += weights
-        return Extrapolation(coefficients, left / (1.0 - _LARGEST_RATE))
 
 
 class _NoRows(NamedTuple):
@@ -391,43 +398,32 @@ class _NoRows(NamedTuple):
         return sparse.csr_array((0, self.shape[1]))
 
 
+@dataclass(eq=False)
 class Partitioned(LinearBackend):
-    """The posterior of all partitions."""
+    """The posterior of all partitions; ``mean_target`` is the weighted mean of the row ``predictor`` of the targets.
 
-    posterior: DensePosterior | SparsePosterior
+    ``factors`` and ``mix`` are those of the next message, ``setting`` that in which moves of rounds can be compared.
+    """
 
-    def __init__(
-        self,
-        loss: Loss,
-        prior: FactorialGaussian,
-        partitions: Partitions,
-        options: Options,
-        predictor: int,
-        hyperparameters: Hyperparameters,
-        center: float,
-    ) -> None:
-        posterior: DensePosterior | SparsePosterior
-        if partitions.analysis is None:
-            posterior = DensePosterior(None, prior, DenseNatural.zero(prior.dim))
-        else:
-            posterior = SparsePosterior(_NoRows((0, prior.dim)), partitions.analysis, prior)
-        super().__init__(loss, posterior, options, hyperparameters)
-        self.partitions, self.predictor, self._center = partitions, predictor, center
-        self.factors, self.mix = (1.0, 1.0), _AFTER
-        # The last rounds: what they proposed, and the setting in which their moves can be compared.
-        self.acceleration, self.setting = Acceleration(), (self.prior, loss, self.beta)
-        self.proposed: list[tuple[FloatArray, FloatArray]] = []
+    partitions: Partitions
+    predictor: int
+    mean_target: float
+    factors: tuple[float, float] = field(init=False, default=(1.0, 1.0))
+    mix: tuple[float, ...] = field(init=False, default=_AFTER)
+    acceleration: Acceleration = field(init=False, default_factory=lambda: Acceleration())
+    setting: tuple[Any, ...] = field(init=False, default=())
 
     def sweep(self, step: Step, diagnostics: Diagnostics) -> Change:
         """Let all partitions update the sites of their rows once."""
         mean, variance, was_steady = self.posterior.mean, self.posterior.variance(), self.acceleration.is_steady
         rows, waves = self.partitions.rows, list[tuple[float, float] | None]([None])
         if step.loop == 0 and not self.is_normal:
-            parts = doubling_parts(rows, max(_FIRST_ROWS, mean.size))
+            parts = row_blocks(rows, max(_FIRST_ROWS, mean.size), doubling=True)
             waves = [(part.start / rows, part.stop / rows) for part in parts]
         self.noise, is_whole, steps = np.zeros(2), True, 0.0
         for wave in waves:
             sums = self.partitions.sweep(self._message(wave))
+            self.factors = (1.0, 1.0)
             is_whole &= self._take(sums, diagnostics) and not sums.derived
             self.noise, steps = self.noise + sums.noise, steps + sums.steps
             diagnostics.updates += sums.rows
@@ -438,8 +434,8 @@ class Partitioned(LinearBackend):
         if self.is_normal:
             self.update_hyperparameters(diagnostics)
             return Change(change, 0.0)
-        # Rows that agree overshoot together: short steps, or a combination that happens to move nothing, hide how far full
-        # steps would move the mean.
+        # Rows that agree overshoot together: short steps, or a combination that happens to move nothing, hide how far
+        # full steps would move the mean.
         after = self.posterior.variance()
         full = float(np.max(np.abs(self.posterior.solve(sums.slope)) / np.sqrt(after), initial=0.0))
         if was_steady and self.acceleration.is_steady:
@@ -449,7 +445,6 @@ class Partitioned(LinearBackend):
         return Change(change, remaining if self.update_hyperparameters(diagnostics) else np.inf)
 
     def _message(self, wave: tuple[float, float] | None = None) -> Message:
-        factors, self.factors = self.factors, (1.0, 1.0)
         return Message(
             self.loss,
             self.prior,
@@ -458,7 +453,7 @@ class Partitioned(LinearBackend):
             self.beta,
             self.options.power,
             self.max_step,
-            factors,
+            self.factors,
             self.mix,
             self.acceleration.step,
             wave,
@@ -492,23 +487,18 @@ class Partitioned(LinearBackend):
 
     def _accelerate(self, mean: FloatArray, variance: FloatArray, is_whole: bool) -> float:
         """Combine a round with those before it, where all did the same; return what is still to come."""
-        posterior, setting = self.posterior, (self.prior, self.loss, self.beta)
-        after = posterior.variance()
+        posterior, after, setting = self.posterior, self.posterior.variance(), (self.prior, self.loss, self.beta)
         if setting != self.setting:
             self.acceleration.forget()
         self.setting = setting
-        move = (posterior.mean - mean) / np.sqrt(after), 0.5 * np.log(after / variance)
-        found = self.acceleration.after(np.concatenate(move), is_whole)
-        count = found.coefficients.size
-        self.proposed = [(posterior.flat, posterior.shift), *self.proposed[:_DEPTH]]
-        if count > 1:
-            flats, shifts = zip(*self.proposed[:count], strict=True)
-            flat, shift = (np.tensordot(found.coefficients, sums, 1) for sums in (flats, shifts))
-            if not posterior.replace(flat, shift):
+        move = np.concatenate([(posterior.mean - mean) / np.sqrt(after), 0.5 * np.log(after / variance)])
+        coefficients = self.acceleration.after(move, (posterior.flat, posterior.shift), is_whole)
+        if coefficients.size > 1:
+            if not posterior.replace(*self.acceleration.combined(coefficients)):
                 self.acceleration.forget()
                 return np.inf
-            self.mix = (0.0, *found.coefficients)
-        return found.remaining
+            self.mix = (0.0, *coefficients)
+        return self.acceleration.left(coefficients)
 
     def scale_sites(self, precisions: float, shifts: float) -> None:
         """Multiply precisions and shifts of all sites by factors, at the next message."""
@@ -516,7 +506,7 @@ class Partitioned(LinearBackend):
 
     def center(self) -> float:
         """Weighted mean of the targets."""
-        return self._center
+        return self.mean_target
 
     def log_scale(self) -> float:
         """Sum up the logarithms of the scales of all sites."""
