@@ -399,11 +399,11 @@ def fit(
         raise ValueError(
             f"--target is needed, the column to be predicted: {files[0]} has {listed(open_reader(files[0]).kinds)}"
         )
-    columns = {
-        name: options[name] for name in ("target", "weight", "offset", "drop", "missing", "scratch") if name in options
-    }
-    size = {} if memory is None else {"memory": size_of(memory)}
-    table = Table(files, **columns, **size, categories=category or [])
+    names = ("target", "weight", "offset", "drop", "missing", "scratch")
+    columns: dict[str, Any] = {name: options[name] for name in names if name in options}
+    if memory is not None:
+        columns["memory"] = size_of(memory)
+    table = Table(files, categories=category or (), **columns)
     options = {
         name: plain_value(value) if isinstance(value, str) else value
         for name, value in options.items()
