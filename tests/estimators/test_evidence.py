@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from estimator_cases import state_of
 from sklearn.preprocessing import scale
 
 from cavity import EPClassifier, EPRegressor, Status
@@ -189,5 +190,7 @@ def test_few_levels_have_the_variance_of_an_analysis_of_variance(variance):
     within = np.sum((y.reshape(levels, rows) - means[:, None]) ** 2) / (levels * (rows - 1))
     between = max(np.var(means, ddof=1) - within / rows, 0.0)
     model = EPRegressor(intercept_prior_variance=1e6).fit(text, y)
-    assert np.max(model._priors[0].variance[:levels]) * model.y_scale_**2 == pytest.approx(between, rel=0.03, abs=0.001)
+    assert np.max(state_of(model).priors[0].variance[:levels]) * model.y_scale_**2 == pytest.approx(
+        between, rel=0.03, abs=0.001
+    )
     assert model.scale_ == pytest.approx(np.sqrt(within), rel=0.01)

@@ -40,7 +40,6 @@ from cavity.ep.result import Refusal, Result
 from cavity.ep.sites import RowSites, propose
 from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis
-from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 from cavity.terms.prior import Prior
 
@@ -362,7 +361,7 @@ class Acceleration:
 
 def run(
     loss: Loss,
-    prior: FactorialGaussian,
+    prior: Prior,
     partitions: Partitions,
     options: Options,
     *,
@@ -415,7 +414,7 @@ class Partitioned(LinearBackend):
     def __init__(
         self,
         loss: Loss,
-        prior: FactorialGaussian,
+        prior: Prior,
         partitions: Partitions,
         options: Options,
         predictor: int,
