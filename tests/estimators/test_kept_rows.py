@@ -96,7 +96,7 @@ def test_rows_that_are_all_but_forgotten_keep_a_weight():
     model = EPClassifier()
     for start in range(0, 40, 4):
         model.partial_fit(X[start : start + 4], y[start : start + 4], classes=[-1.0, 1.0], forget=1.0 - 1e-15)
-    check_state(model)  # among other things, that weights are positive
+    check_state(state_of(model))  # among other things, that weights are positive
     assert np.all(np.isfinite(model.coef_std_))
 
 

@@ -17,7 +17,7 @@ from sklearn.utils import Tags
 from cavity._checks import whole_number
 from cavity._types import FloatArray
 from cavity.ep.hyperparameters import Hyperparameters
-from cavity.ep.natural import Gaussian
+from cavity.ep.posteriors import Gaussian
 from cavity.ep.result import Result, Status
 from cavity.estimators import reports, streams
 from cavity.estimators.checkpoints import Checkpoint, described

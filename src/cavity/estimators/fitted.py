@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cavity.ep.hyperparameters import Group
-from cavity.ep.natural import Gaussian, NaturalParameters
+from cavity.ep.posteriors import Gaussian, NaturalParameters
 from cavity.ep.result import Status
 from cavity.estimators.columns import ColumnDesign
 from cavity.estimators.parameters import Plan

@@ -12,9 +12,9 @@ from scipy.special import ndtri
 from cavity import losses
 from cavity._checks import as_float, flag, number_between, one_of, shown
 from cavity._types import FloatArray
+from cavity.ep.blocks import noise_slope
 from cavity.ep.hyperparameters import Group, NormalRows
-from cavity.ep.natural import DenseNatural, NaturalParameters, SparseNatural
-from cavity.ep.sites import noise_slope
+from cavity.ep.posteriors import DenseNatural, NaturalParameters, SparseNatural
 from cavity.estimators.parameters import LARGEST_TARGET, Plan, moderate_number, plan_joint
 from cavity.estimators.posterior import RATE, mixing
 from cavity.estimators.rows import (

@@ -10,8 +10,7 @@ from sklearn.utils import check_random_state
 
 from cavity._types import FloatArray
 from cavity.ep.hyperparameters import Setting, settings_around
-from cavity.ep.natural import DenseNatural, SparseNatural
-from cavity.ep.posteriors import DensePosterior, ProductPosterior, SparsePosterior
+from cavity.ep.posteriors import DenseNatural
 from cavity.estimators.parameters import threads_for
 from cavity.estimators.rows import checked_offset, squared, with_intercept
 from cavity.gaussians.affine import AffineGaussian, Change
@@ -20,7 +19,6 @@ from cavity.gaussians.factorial import FactorialGaussian
 from cavity.gaussians.mixture import GaussianMixture
 from cavity.losses.joint import Softmax, contrasts
 from cavity.losses.noise import site_factor, with_scale
-from cavity.terms.prior import Prior
 
 if TYPE_CHECKING:
     from cavity.estimators.fitted import Fitted
@@ -100,7 +98,7 @@ class Posterior:
             for known, prior, whole in zip(fitted.natural, fitted.priors, fitted.posteriors, strict=True):
                 settings = [Setting(1.0, prior, scale)]
                 if groups or rows is not None or information is not None:
-                    posterior = working(known, prior)
+                    posterior = known.working(prior)
                     settings = settings_around(posterior, groups, rows, scale, information)
                 if len(settings) == 1:
                     found.append((settings, in_raw_units(whole, change)))
@@ -235,15 +233,6 @@ class Posterior:
             return np.asarray(self.whole[0].predictor_variance(inner.reshape(len(rows), -1)))
         each = [q.predictor_variance(rows[:, g]) for g, q in enumerate(self.each)]
         return np.asarray(np.sum(each, axis=0))
-
-
-def working(known: Any, prior: Prior) -> Any:
-    """Posterior of what is known whose prior can change."""
-    if isinstance(known, DenseNatural):
-        return DensePosterior(None, prior, known)
-    if isinstance(known, SparseNatural):
-        return SparsePosterior.of(prior, known)
-    return ProductPosterior(prior, known.sites)
 
 
 def in_raw_units(posterior: Any, change: Change) -> Any:

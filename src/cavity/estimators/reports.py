@@ -15,7 +15,6 @@ from cavity._checks import as_float, number_between, shown, whole_number
 from cavity._types import FloatArray
 from cavity.ep.hyperparameters import hyperparameters_of, interval
 from cavity.estimators.fitted import Fitted
-from cavity.estimators.posterior import working
 from cavity.gaussians.mixture import GaussianMixture, normal_mixture_quantile
 from cavity.losses import offers
 from cavity.losses.joint import Normal
@@ -343,7 +342,7 @@ def _components(fitted: Fitted, level: float) -> list[tuple[str, float, float, f
     named, groups, prior = fitted.design.groups, fitted.groups, fitted.priors[0]
     if not named or len(fitted.priors) > 1:
         return []
-    posterior, (normal, _) = working(fitted.natural[0], prior), fitted.targets.noise_found(fitted)
+    posterior, (normal, _) = fitted.natural[0].working(prior), fitted.targets.noise_found(fitted)
     unit, found = fitted.targets.unit**2, []
     names = [*named, *(["log scale"] * (len(groups) - len(named)))]
     for g, name in enumerate(names):

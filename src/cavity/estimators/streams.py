@@ -22,7 +22,7 @@ from cavity.ep.hyperparameters import (
     maximise_normal_evidence,
     with_hyperparameters,
 )
-from cavity.ep.natural import DenseNatural, DiagonalNatural, Gaussian, NaturalParameters
+from cavity.ep.posteriors import DenseNatural, DiagonalNatural, Gaussian, NaturalParameters
 from cavity.ep.result import Refusal, Status, Trace
 from cavity.estimators.fitted import Fitted, StreamState
 from cavity.estimators.parameters import (
@@ -34,7 +34,6 @@ from cavity.estimators.parameters import (
     plan_stream,
     threads_for,
 )
-from cavity.estimators.posterior import working
 from cavity.estimators.rows import Data, KeptRows, Totals, with_intercept
 from cavity.estimators.runs import BATCH_SIZE, Taken, take_rows
 from cavity.factors.columns import Columns, ColumnSums
@@ -428,7 +427,7 @@ def _settle_sums(fitted: Fitted) -> Fitted:
     if free:
         first = (totals.spread_around(design.intercept) or 1.0) if targets.finds_scale else scale
         rows = NormalRows(totals.rows, totals.squares, first, targets.least_scale(totals))
-        posterior = working(known.times((scale / first) ** 2), prior)
+        posterior = known.times((scale / first) ** 2).working(prior)
         maximise_normal_evidence(posterior, free, rows)
         known, prior, scale = known.times((scale / rows.scale) ** 2), posterior.prior, rows.scale
     stream = fitted.stream._replace(rows_before=totals.rows)
@@ -562,7 +561,7 @@ def with_variances_found(fitted: Fitted) -> Fitted:
     known, (prior, groups) = fitted.natural, prior_of(fitted)
     found = []
     for one, before in zip(known, fitted.priors, strict=True):
-        posterior = working(one, with_hyperparameters(prior, groups, hyperparameters_of(before, groups)))
+        posterior = one.working(with_hyperparameters(prior, groups, hyperparameters_of(before, groups)))
         if groups:
             maximise_evidence(posterior, groups)
         found.append(posterior.prior)
