@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any, Self
 
@@ -26,6 +26,7 @@ from cavity.estimators.fitted import Fitted
 from cavity.estimators.parameters import Parameters, Plan, of_each, plan_fit, threads_for
 from cavity.estimators.rows import NoWeightError, Totals, forgetting
 from cavity.estimators.runs import Checkpoints, InMemory, Prepared, Problem, Source, is_source
+from cavity.estimators.term_design import TermDesign
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.factors.rows import Rows
 from cavity.gaussians.dense import WIDEST_COVARIANCE
@@ -318,9 +319,8 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         self, p: Parameters, targets: Any, X: Any, y: Any, sample_weight: Any, offset: Any
     ) -> tuple[Prepared, tuple[Any, ...]]:
         """Check arrays, and order their rows for the visits."""
-        first = FirstRows.of(self, X, y, targets.kind != "signs")
-        targets, data, totals = targets.read(first.matrix, first.targets, sample_weight, offset)
-        design = ColumnDesign.of(p, first.features, first.names, first.levels)
+        design, X, y, offset = self._first_rows(p, targets, X, y, sample_weight, offset)
+        targets, data, totals = targets.with_intercept(design.intercept).read(X, y, sample_weight, offset)
         sums = ColumnSums.of(data.X, data.weights) if design.needs_sums else None
         columns = design.columns(sums)
         joint = targets.joint(data.X.shape[0], design.width + design.intercept, p.covariance, stream=False)
@@ -328,7 +328,19 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             targets, data = targets.of_joint(data)
         units = None if sums is None else columns
         rows = Rows.arrange(data.X, data.targets, data.weights, design.intercept, data.offset, units)
-        return InMemory(data, rows), (design, targets, columns, sums, totals, joint)
+        coupled = None if p.formula is None else design.coupled()
+        return InMemory(data, rows, coupled=coupled), (design, targets, columns, sums, totals, joint)
+
+    def _first_rows(
+        self, p: Parameters, targets: Any, X: Any, y: Any, sample_weight: Any, offset: Any
+    ) -> tuple[Any, Any, Any, Any]:
+        """Learn the design from the first rows: it comes with the matrix, targets and offsets."""
+        numeric = targets.kind != "signs"
+        if p.formula is None:
+            first = FirstRows.of(self, X, y, numeric)
+            return ColumnDesign.of(p, first.features, first.names, first.levels), first.matrix, first.targets, offset
+        design, rows = TermDesign.learn(p, X, sample_weight, targets.kind == "reals")
+        return design, rows, design.checked_targets(self, rows, X, y, numeric), design.offset(X, offset)
 
     def _prepare_source(self, p: Parameters, targets: Any, source: Source) -> tuple[Prepared, tuple[Any, ...]]:
         """Prepare the rows of a table or a Dask collection, by their summary."""
@@ -365,6 +377,8 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         loss, analysis = targets.loss, None
         if joint is None:
             plan, analysis = plan_fit(rows, p.covariance)
+            if p.formula is not None and plan.covariance == "diagonal":
+                raise ValueError(f"terms need all correlations, but the plan for these rows is a {plan}")
         else:
             loss, plan = joint
         sizes = np.ones(design.width) if sums is None else sums.sizes(columns)
@@ -394,7 +408,8 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
                 traces[0] if len(traces) == 1 else traces,
                 max(len(trace.changes) for trace in traces),
                 noise,
-                found=tuple(o.posterior for o in outcomes),
+                # From files, the posterior of a sparse precision is factorised again: to the same bits.
+                found=None if plan.covariance == "sparse" else tuple(o.posterior for o in outcomes),
             )
             state.check_finite()
         return state
@@ -437,6 +452,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
 
     def _take(
         self,
+        p: Parameters,
         targets: Any,
         X: Any,
         y: Any,
@@ -446,21 +462,21 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         halflife: float | None,
     ) -> None:
         """Take the rows of a call into what is known; nothing changes if all of them have weight zero."""
-        p, before = Parameters.of(self), self._state
+        before, numeric = self._state, targets.kind != "signs"
         told = {name: described(value) for name, value in self.get_params().items() if name not in _MAY_CHANGE}
         share, weights = forgetting(forget, halflife, sample_weight, X)
-        numeric = targets.kind != "signs"
         try:
             if before is None:
-                first = FirstRows.of(self, X, y, numeric)
-                targets, data, totals = targets.read(first.matrix, first.targets, weights, offset)
-                design = ColumnDesign.of(p, first.features, first.names, first.levels)
+                design, X, y, offset = self._first_rows(p, targets, X, y, weights, offset)
+                targets, data, totals = targets.with_intercept(design.intercept).read(X, y, weights, offset)
                 state = streams.begin(p, design, targets, data, totals, told)
             else:
                 _refuse_other(before.stream.parameters, told)
                 design = before.design
                 if not (design.is_plain(X) and targets.can_read(y, X.shape[0])):
+                    offset = design.offset(X, offset)
                     X, y = design.rows(self, X, y, numeric)
+                targets = targets.with_intercept(design.intercept)
                 targets, data, totals = targets.read(X, y, weights, offset)
                 state = before.revised(design=design.with_parameters(p), targets=targets)
                 state = streams.continued(state, p, data, totals, share)
@@ -520,10 +536,11 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
 
     # Prediction.
 
-    def _rows(self, X: Any) -> tuple[Fitted, Any]:
-        """Return the state, and rows checked and encoded for it."""
+    def _rows(self, X: Any, offset: Any = None, exclude: Sequence[str] = ()) -> tuple[Fitted, Any, Any]:
+        """Return the state, rows checked and encoded for it, and their offsets, without the effects of some terms."""
         fitted = self._fitted
-        return fitted, fitted.design.matrix(self, X)
+        design = fitted.design
+        return fitted, design.matrix(self, X, exclude), design.offset(X, offset)
 
     def blocks(self, table: Any) -> Iterator[Any]:
         """Blocks of a table, encoded for this model, in order.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from cavity.estimators import reports
 from cavity.estimators.base import LinearEP, over_blocks, predicted_targets
 from cavity.estimators.fitted import Fitted
 from cavity.estimators.labels import LOSSES, Labels, codes_of
+from cavity.estimators.parameters import Parameters
 from cavity.estimators.progress import Verbose
 from cavity.estimators.regressor import accuracy
 from cavity.estimators.rows import checked_offset
@@ -141,6 +143,13 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     ----------
     loss : {"logistic", "hinge", "quasi01"} or a loss object, default="logistic"
         Loss of the linear predictor for labels -1 and +1. See `cavity.losses` for how to write your own.
+    formula : str, optional
+        The model as lme4, mgcv and others write it, for rows in a DataFrame: ``"~ age + s(bmi) + (1 | clinic/ward)"``.
+        See the guide, "Mixed and additive models".
+    terms : list of terms, optional
+        The same as a list of `cavity.terms`, instead of a formula.
+    structures : dict of names and graphs or matrices, optional
+        What a formula names beside the columns: ``neighbours(region, graph)``, ``known(animal, kinship)``.
     prior_variance : "auto", float or array of shape (n_features,), default="auto"
         Prior variance of the coefficients, in raw units if it is given. ``"auto"`` estimates one variance for all
         coefficients by maximising the evidence during the fit; it is that of coefficients of centred columns in units
@@ -223,6 +232,9 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         self,
         loss: Any = "logistic",
         *,
+        formula: str | None = None,
+        terms: Any = None,
+        structures: Any = None,
         prior_variance: Any = "auto",
         prior_groups: Any = None,
         prior_mean: Any = 0.0,
@@ -236,6 +248,9 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         verbose: Verbose = None,
     ) -> None:
         self.loss = loss
+        self.formula = formula
+        self.terms = terms
+        self.structures = structures
         self.prior_variance = prior_variance
         self.prior_groups = prior_groups
         self.prior_mean = prior_mean
@@ -285,8 +300,9 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
             The estimator. If the rows are invalid, or all have weight zero, it is unchanged.
         """
         if forget or not classes is sample_weight is offset is halflife is None or not self._took_row(X, y):
+            p = Parameters.of(self)
             targets = Labels.of(self, None if self._state is None else self._state.targets).with_classes(classes)
-            self._take(targets, X, y, sample_weight, forget, offset, halflife)
+            self._take(p, targets, X, y, sample_weight, forget, offset, halflife)
         return self
 
     @property
@@ -295,7 +311,9 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         return self._present.targets.classes
 
     @over_blocks
-    def decision_function(self, X: Any, return_std: bool = False, offset: ArrayLike | None = None) -> Any:
+    def decision_function(
+        self, X: Any, return_std: bool = False, offset: ArrayLike | None = None, exclude: Sequence[str] = ()
+    ) -> Any:
         """Log odds of `predict_proba`, or the linear predictor with its standard deviation.
 
         The log odds are closer to zero than the linear predictor if it is uncertain, and rank rows as the probabilities
@@ -309,13 +327,15 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
             Whether to return the posterior mean and standard deviation of the linear predictor instead.
         offset : array-like of shape (n_samples,), optional
             Known part of the linear predictor.
+        exclude : list of str, optional
+            Terms whose effects are left out, such as ``["(1 | clinic)"]``; columns that only they read may be missing.
 
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes), or two of them
             Positive means ``classes_[1]``, or the class of the column.
         """
-        fitted, X = self._rows(X)
+        fitted, X, offset = self._rows(X, offset, exclude)
         fitted.targets.refuse_offset(offset)
         mean, variance = fitted.posterior.predictors(X, offset)
         if return_std:
@@ -326,9 +346,9 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         return by_row(positive - negative)
 
     @over_blocks
-    def predict(self, X: Any, offset: ArrayLike | None = None) -> Any:
+    def predict(self, X: Any, offset: ArrayLike | None = None, exclude: Sequence[str] = ()) -> Any:
         """Predict the label with the highest probability; arguments as in `decision_function`."""
-        fitted, X = self._rows(X)
+        fitted, X, offset = self._rows(X, offset, exclude)
         classes = fitted.targets.classes
         if fitted.is_joint:
             return classes[np.argmax(class_probabilities(fitted, X, offset), axis=1)]
@@ -339,7 +359,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         return classes[np.argmax(positive - negative if len(mean) > 1 else [negative[0], positive[0]], axis=0)]
 
     @over_blocks
-    def predict_proba(self, X: Any, offset: ArrayLike | None = None) -> FloatArray:
+    def predict_proba(self, X: Any, offset: ArrayLike | None = None, exclude: Sequence[str] = ()) -> FloatArray:
         r"""Probabilities of the classes, averaged over the posterior.
 
         For a given linear predictor :math:`z = x^\top\theta`, the probability of the second class is
@@ -353,27 +373,32 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         ndarray of shape (n_samples, n_classes)
             Rows sum to one.
         """
-        fitted, X = self._rows(X)
+        fitted, X, offset = self._rows(X, offset, exclude)
         if fitted.is_joint:
             return class_probabilities(fitted, X, offset)
         return np.exp(normalised(log_probabilities(fitted.loss, *fitted.posterior.predictors(X, offset))))
 
     @over_blocks
-    def predict_log_proba(self, X: Any, offset: ArrayLike | None = None) -> FloatArray:
+    def predict_log_proba(self, X: Any, offset: ArrayLike | None = None, exclude: Sequence[str] = ()) -> FloatArray:
         """Logarithms of `predict_proba`, finite for any probability; arguments as in `decision_function`."""
-        fitted, X = self._rows(X)
+        fitted, X, offset = self._rows(X, offset, exclude)
         if fitted.is_joint:
             return class_probabilities(fitted, X, offset, softmax_log_probability)
         return normalised(log_probabilities(fitted.loss, *fitted.posterior.predictors(X, offset)))
 
     def predict_proba_samples(
-        self, X: Any, n: int = 100, random_state: Any = None, offset: ArrayLike | None = None
+        self,
+        X: Any,
+        n: int = 100,
+        random_state: Any = None,
+        offset: ArrayLike | None = None,
+        exclude: Sequence[str] = (),
     ) -> FloatArray:
         """Probabilities for random draws of the coefficients, for intervals and Thompson sampling.
 
         Parameters
         ----------
-        X, offset
+        X, offset, exclude
             As in `decision_function`.
         n : int, default=100
             Number of draws.
@@ -385,7 +410,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         ndarray of shape (n, n_samples, n_classes)
             One set of probabilities per draw.
         """
-        fitted, X = self._rows(X)
+        fitted, X, offset = self._rows(X, offset, exclude)
         fitted.targets.refuse_offset(offset)
         coef, intercept = fitted.posterior.coefficients(whole_number("n", n, least=0), random_state)
         coef, intercept = coef.reshape(n, -1, fitted.design.width), intercept.reshape(n, -1)

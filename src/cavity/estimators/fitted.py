@@ -11,7 +11,6 @@ import numpy as np
 from cavity.ep.hyperparameters import Group
 from cavity.ep.posteriors import Gaussian, NaturalParameters
 from cavity.ep.result import Status
-from cavity.estimators.columns import ColumnDesign
 from cavity.estimators.parameters import Plan
 from cavity.estimators.posterior import Posterior
 from cavity.estimators.rows import KeptRows, Order, Totals
@@ -82,7 +81,7 @@ class Fitted:
         Posteriors given the hyperparameters, where these were found with the sites.
     """
 
-    design: ColumnDesign
+    design: Any  # ColumnDesign or TermDesign
     targets: Any  # Labels or Numbers
     loss: Any
     columns: Columns

@@ -139,6 +139,10 @@ class Labels:
             raise ValueError(f"`classes={classes!r}` is not the same as on last call to partial_fit, {self.classes!r}")
         return self
 
+    def with_intercept(self, intercept: bool) -> Labels:
+        """Labels have no offset that an intercept would take."""
+        return self
+
     # Reading.
 
     def can_read(self, y: Any, rows: int) -> bool:

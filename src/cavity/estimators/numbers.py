@@ -28,6 +28,7 @@ from cavity.estimators.rows import (
     with_intercept,
 )
 from cavity.estimators.runs import Coding, Summary
+from cavity.estimators.term_design import TermDesign
 from cavity.factors.columns import Columns
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
@@ -105,6 +106,8 @@ class Numbers:
             moderate_number("scale", found.scale)
         elif found.scale not in ("auto", "linear"):
             raise ValueError(f"scale must be a positive number, 'auto' or 'linear', got {shown(found.scale)}")
+        if found.is_linear and (model.formula is not None or model.terms is not None):
+            raise ValueError("scale='linear' is for columns, not for a formula or terms")
         if found.is_linear and not (isinstance(found.asked, str) and found.asked in ("squared", "normal")):
             raise ValueError(f"scale='linear' is for loss='normal', got loss={shown(found.asked)}")
         found._make_loss()
@@ -167,6 +170,10 @@ class Numbers:
         if loss == "huber":
             return losses.Huber(moderate_number("epsilon", self.epsilon), scale)
         return with_scale(made, scale)
+
+    def with_intercept(self, intercept: bool) -> Numbers:
+        """Numbers for a design with an intercept, or without one."""
+        return self if intercept == self.intercept else replace(self, intercept=intercept)
 
     # Reading.
 
@@ -302,8 +309,10 @@ class Numbers:
     ) -> tuple[Prior, tuple[Group, ...]]:
         """Prior of all coefficients of a posterior, and groups whose hyperparameters are to be found."""
         predictors = getattr(loss, "predictors", 1)
-        # Logarithms of means have the rate of log odds, real targets a fifth of it.
+        # Logarithms of means have the rate of log odds, real targets a fifth of it. Variances of terms under normal noise
+        # are those of restricted maximum likelihood.
         rate = 0.2 * RATE if self.kind == "reals" else RATE
+        rate = 0.0 if isinstance(design, TermDesign) and isinstance(loss, losses.Squared) else rate
         if predictors == 1 or not self.is_linear:
             return design.prior(columns, sizes, _FIRST_SPREAD, rate, *units, predictors)
         prior, groups = design.prior(columns, sizes, _FIRST_SPREAD, rate, *units)

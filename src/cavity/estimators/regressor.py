@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ from cavity.estimators import reports
 from cavity.estimators.base import LinearEP, over_blocks, predicted_targets
 from cavity.estimators.fitted import Fitted
 from cavity.estimators.numbers import Numbers
+from cavity.estimators.parameters import Parameters
 from cavity.estimators.progress import Verbose
 from cavity.estimators.runs import is_source
 from cavity.gaussians.factorial import LOG_2PI
@@ -107,6 +108,11 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
     loss : name or loss object, default="squared"
         Loss of the linear predictor: ``"squared"`` (or ``"normal"``, which is the same), ``"absolute"``, ``"huber"``,
         ``"quantile"``, ``"poisson"``, ``"negative_binomial"``, ``"gamma"``, or your own loss (`cavity.losses`).
+    formula : str, optional
+        The model as lme4, mgcv and others write it, for rows in a DataFrame: ``"reaction ~ days + (days | subject)"``.
+        See the guide, "Mixed and additive models".
+    terms, structures
+        As in `EPClassifier`.
     quantile : float in (0, 1), default=0.5
         The quantile that ``loss="quantile"`` predicts.
     epsilon : float, default=1.35
@@ -163,6 +169,9 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         self,
         loss: Any = "squared",
         *,
+        formula: str | None = None,
+        terms: Any = None,
+        structures: Any = None,
         quantile: float = 0.5,
         epsilon: float = 1.35,
         scale: Any = "auto",
@@ -179,6 +188,9 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         verbose: Verbose = None,
     ) -> None:
         self.loss = loss
+        self.formula = formula
+        self.terms = terms
+        self.structures = structures
         self.quantile = quantile
         self.epsilon = epsilon
         self.scale = scale
@@ -226,7 +238,7 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         """
         if forget or not sample_weight is offset is halflife is None or not self._took_row(X, y):
             targets = Numbers.of(self, None if self._state is None else self._state.targets)
-            self._take(targets, X, y, sample_weight, forget, offset, halflife)
+            self._take(Parameters.of(self), targets, X, y, sample_weight, forget, offset, halflife)
         return self
 
     @property
@@ -268,7 +280,14 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         return self.posterior_[1]
 
     @over_blocks
-    def predict(self, X: Any, return_std: Any = False, quantile: Any = None, offset: ArrayLike | None = None) -> Any:
+    def predict(
+        self,
+        X: Any,
+        return_std: Any = False,
+        quantile: Any = None,
+        offset: ArrayLike | None = None,
+        exclude: Sequence[str] = (),
+    ) -> Any:
         """Predict targets.
 
         Parameters
@@ -285,6 +304,9 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
             has the borders of its 90 % interval.
         offset : array-like of shape (n_samples,), optional
             Known part of the linear predictor, such as the logarithm of an exposure.
+        exclude : list of str, optional
+            Terms whose effects are left out, such as ``["(days | subject)"]``; columns that only they read may be
+            missing.
 
         Returns
         -------
@@ -301,7 +323,7 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         >>> print((of_target / of_mean).round(1))
         [7.1]
         """
-        (fitted, X), levels = self._rows(X), None if quantile is None else _levels(quantile)
+        (fitted, X, offset), levels = self._rows(X, offset, exclude), None if quantile is None else _levels(quantile)
         if isinstance(return_std, str):
             one_of("return_std", return_std, ("mean",))
             return _predicted_mean(fitted, X, offset, levels)
@@ -340,7 +362,7 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         ndarray of shape (n_samples,)
             Log densities in units of y.
         """
-        (fitted, X), targets = self._rows(X), self._fitted.targets
+        (fitted, X, offset), targets = self._rows(X, offset), self._fitted.targets
         t = (np.asarray(y, dtype=np.float64) - targets.offset) / targets.unit
         if isinstance(fitted.loss, Normal):
             found = spread_log_density(*fitted.posterior.joint_predictors(X, offset), t)
@@ -390,7 +412,7 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         return mass - totals.rows * (constant + float(np.log(fitted.targets.unit)))
 
     def _drawn(self, offset: Any, X: Any, y: Any, n: int, seed: int, rng: Any) -> tuple[Any, Any, Any]:
-        fitted, X = self._rows(X)
+        fitted, X, offset = self._rows(X, offset)
         return reports.drawn_targets(fitted, fitted.posterior.sampled_predictors(X, n, seed, offset), y, rng)
 
 

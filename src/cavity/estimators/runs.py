@@ -371,12 +371,16 @@ def is_source(X: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InMemory:
-    """Rows of an array, as they came and as they are visited: equal ones are one row."""
+    """Rows of an array, as they came and as they are visited: equal ones are one row.
+
+    ``coupled`` has the pairs of coefficients that the prior couples.
+    """
 
     data: Data
     rows: Rows
     widest: int = WIDEST_COVARIANCE
     patience: float = 1.0
+    coupled: Any = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -390,7 +394,7 @@ class InMemory:
 
     def analysis(self) -> Analysis:
         """Analyse the pattern of a sparse precision matrix."""
-        return analyse(self.rows.matrix())
+        return analyse(self.rows.matrix(), coupled=self.coupled)
 
     def run(self, problem: Problem, p: Parameters, checkpoint: Checkpoints | None) -> list[Result]:
         """Run EP for every linear predictor."""
