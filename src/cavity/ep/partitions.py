@@ -43,7 +43,6 @@ from cavity.ep.posteriors import DenseNatural, DensePosterior, JointPosterior, R
 from cavity.ep.result import Refusal, Result
 from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis
-from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss, offers
 from cavity.terms.prior import Prior
 
@@ -345,7 +344,7 @@ class Acceleration:
 
 def run(
     loss: Loss,
-    prior: FactorialGaussian,
+    prior: Prior,
     partitions: Partitions,
     options: Options,
     *,
