@@ -63,9 +63,9 @@ def per_cent(share: float, digits: int = 1) -> str:
     return f"{100.0 * share:.{digits}f} %"
 
 
-# Families by name: loss, and rate of the exponential prior of standard deviations.
+# Families by name: loss, and rate of the half-normal prior of standard deviations.
 LOSSES: dict[str, Any] = {"normal": Squared(0.5), "logistic": Logistic(), "poisson": Poisson()}
-RATES = {"normal": 0.06, "logistic": 0.3, "poisson": 0.3}
+RATES = {"normal": 0.04, "logistic": 0.2, "poisson": 0.2}
 
 
 class Model:

@@ -37,8 +37,8 @@ def model_of(loss, **options):
 
 
 def bounded(model):
-    """Log evidence and the exponential prior of the deviation of the predictor, for standardised columns."""
-    return model.log_evidence_ - model._rate * np.sqrt(D * model.prior_variance_)
+    """Log evidence and the half-normal prior of the deviation of the predictor, for standardised columns."""
+    return model.log_evidence_ - 0.5 * model._rate**2 * D * model.prior_variance_
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -67,7 +67,7 @@ def test_of_more_columns_than_rows_too(loss):
     size = 60.0
 
     def value(model):
-        return model.log_evidence_ - model._rate * np.sqrt(size * model.prior_variance_)
+        return model.log_evidence_ - 0.5 * model._rate**2 * size * model.prior_variance_
 
     grid = [
         value(EPRegressor(loss, prior_variance=v, scale=s, tol=1e-4).fit(X, y))

@@ -70,7 +70,7 @@ def test_it_is_near_that_of_highest_exact_evidence(size):
     rows, rate = X / model.prior_units_, model._rate  # the bound per deviation of the predictor
 
     def bounded(v):
-        return exact_evidence(rows, y, v) - rate * np.sqrt(12.0 * v)
+        return exact_evidence(rows, y, v) - 0.5 * rate**2 * 12.0 * v
 
     best = minimize_scalar(lambda v: -bounded(10.0**v), bounds=(-5.0, 5.0), method="bounded")
     assert model.log_evidence_ == pytest.approx(exact_evidence(rows, y, model.prior_variance_), abs=1e-6)
