@@ -85,9 +85,7 @@ class Model:
         Tolerance of EP.
     """
 
-    def __init__(
-        self, formula: str, frame: Any, y: Any, family: str, given: Any = None, tol: float = 0.01
-    ) -> None:
+    def __init__(self, formula: str, frame: Any, y: Any, family: str, given: Any = None, tol: float = 0.01) -> None:
         y, is_normal = np.asarray(y, dtype=np.float64), family == "normal"
         self.family, self.is_normal = family, is_normal
         self.center, self.unit = (float(np.mean(y)), float(np.std(y))) if is_normal else (0.0, 1.0)
@@ -243,7 +241,9 @@ def _components(found: Model, theirs: pd.DataFrame) -> list[tuple[str, float, fl
 def _fixed(found: Model, theirs: pd.DataFrame) -> list[tuple[str, float, float, float]]:
     """The same of fixed effects, of which small ones count as shares of the largest."""
     own, largest = list(found.fixed.values()), float(np.max(np.abs(theirs.value)))
-    by_name = {name.replace("(Intercept)", "intercept"): value for name, value in zip(theirs.name, theirs.value)}
+    by_name = {
+        name.replace("(Intercept)", "intercept"): value for name, value in zip(theirs.name, theirs.value, strict=True)
+    }
     compared = []
     for name, value in zip(found.fixed, own, strict=True):
         peer = _peer(name, by_name)
@@ -522,6 +522,7 @@ def _small_models() -> dict[str, tuple[str, Any, FloatArray, str, Any]]:
 
 # 5. Times.
 
+
 def crossed(n: int, levels: int, others: int, rng: np.random.Generator) -> tuple[Any, FloatArray]:
     """Labels: correlated intercepts and slopes of one factor, and intercepts of another, if there are any."""
     frame = {"x": rng.standard_normal(n), "a": rng.integers(0, levels, n)}
@@ -543,7 +544,8 @@ def chain(n: int, rng: np.random.Generator, waves: float) -> tuple[Any, FloatArr
 def grid(side: int, rng: np.random.Generator) -> tuple[Any, FloatArray, dict[str, Any]]:
     """Counts of regions of a square."""
     numbers = np.arange(side**2).reshape(side, side)
-    pairs = [*zip(numbers[:, :-1].flat, numbers[:, 1:].flat), *zip(numbers[:-1].flat, numbers[1:].flat)]
+    beside = [np.stack([numbers[:, :-1], numbers[:, 1:]], axis=-1), np.stack([numbers[:-1], numbers[1:]], axis=-1)]
+    pairs = [(int(a), int(b)) for each in beside for a, b in each.reshape(-1, 2)]
     i, j = np.divmod(np.arange(side**2), side)
     z = 1.0 + 0.6 * np.sin(5.0 * i / side) + 0.6 * np.cos(7.0 * j / side) + 0.3 * rng.standard_normal(side**2)
     return pd.DataFrame({"r": numbers.ravel()}), _targets("poisson", z, rng), {"graph": pairs}
