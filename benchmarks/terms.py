@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,10 +103,15 @@ class Model:
             posterior = DensePosterior(self.rows, prior)
         free = Hyperparameters(self.groups, is_normal, 1e-4)
         self.result = run(LOSSES[family], self.rows, posterior, Options(200, tol), hyperparameters=free)
-        self.posterior, self.prior = posterior, self.result.prior
+        self.prior = self.result.prior
         self.scale = float(self.result.loss.scale) if is_normal else 1.0
         squares = float(np.sum(np.square(targets)))
         self.normal = NormalRows(float(y.size), squares, self.scale, 1e-4) if is_normal else None
+
+    @cached_property
+    def posterior(self) -> Any:
+        """Posterior whose hyperparameters can change."""
+        return self.result.sites.working(self.prior)
 
     @property
     def components(self) -> dict[str, dict[str, float]]:

@@ -17,8 +17,7 @@ from cavity.ep.hyperparameters import (
     set_hyperparameters,
     settings_around,
 )
-from cavity.ep.natural import DenseNatural
-from cavity.ep.posteriors import DensePosterior
+from cavity.ep.posteriors import DenseNatural, DensePosterior
 from cavity.gaussians.mixture import normal_mixture_quantile
 
 RATE = 0.2
