@@ -160,13 +160,13 @@ class Model:
         mean = constant * self.center + self.unit * (whole @ gaussian.mean)
         return mean, self.unit * np.sqrt(gaussian.predictor_variance(whole))
 
-    def effects(self, label: str, level: float = 0.9) -> tuple[FloatArray, FloatArray, tuple[float, float]]:
-        """Ends of the intervals of a term's first effects, and of that of a new level."""
+    def effects(self, label: str, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Ends of the intervals of a term's effects ``(levels, effects)``, those of a new level last."""
         _, _, places = self.design.effects(label)
-        new = next(k for k, name in enumerate(self.design.names) if name.endswith("(unseen)]"))
-        chosen = np.append(places[:, 0], new)
-        low, high = self.intervals(np.eye(self.design.width)[chosen], 0.0, level)
-        return low[:-1], high[:-1], (float(low[-1]), float(high[-1]))
+        new = [k for k, name in enumerate(self.design.names) if name.endswith("(unseen)]")]
+        chosen = np.vstack([places, new])
+        low, high = self.intervals(np.eye(self.design.width)[chosen.ravel()], 0.0, level)
+        return low.reshape(chosen.shape), high.reshape(chosen.shape)
 
     def variance_interval(self, number: int, level: float = 0.95) -> tuple[float, float]:
         """Interval of a variance, by the number of its hyperparameter."""
@@ -379,14 +379,42 @@ def component(family: str, levels: int, rows: int, truth: float, sets: int) -> C
             reference = RandomIntercepts(POISSON, y, X, codes).maximum()[0]
         model = Model("~ x + (1 | g)", {"x": x, "g": codes}, y, family)
         low, high = model.variance_interval(0)
-        lower, upper, (least, most) = model.effects("(1 | g)")
+        lower, upper = (each[:, 0] for each in model.effects("(1 | g)"))
+        inside = (lower <= own) & (own <= upper)
         estimate = model.components["1 | g"]["sd"] ** 2
-        effects, new = np.mean((lower <= own[:-1]) & (own[:-1] <= upper)), least <= own[-1] <= most
-        found.append((estimate, reference, low - 1e-9 <= truth <= high, effects, new))
+        found.append((estimate, reference, low - 1e-9 <= truth <= high, np.mean(inside[:-1]), inside[-1]))
     return Component(family, levels, rows, truth, *(float(mean) for mean in np.mean(found, axis=0)))
 
 
-# 3. Smooths beside mgcv.
+# 3. Correlated slopes, and processes.
+
+TRUE_COVARIANCE = np.array([[1.0, 0.3], [0.3, 0.5]])
+SLOPES_HEADER = ("model", "levels x rows", *(f"90 % intervals of {what}" for what in ("intercepts", "slopes")),
+                 "of a new intercept", "of a new slope")  # fmt: skip
+
+
+def slopes(quick: bool, sets: int | None = None) -> Outcome:
+    """Correlated intercepts and slopes: effects, and those of levels to come."""
+    count, rows, lines = sets or (SETS_QUICK if quick else SETS), [], []
+    for family in LOSSES:
+        for levels, each in LEVELS:
+            inside = []
+            for k in range(count):
+                rng = np.random.default_rng((3, levels, k))
+                own = rng.multivariate_normal(np.zeros(2), TRUE_COVARIANCE, levels + 1)
+                codes, x = np.repeat(np.arange(levels), each), rng.standard_normal(levels * each)
+                y = _targets(family, own[codes, 0] + own[codes, 1] * x, rng)
+                low, high = Model("~ x + (x | g)", {"x": x, "g": codes}, y, family).effects("(x | g)")
+                inside.append((low <= own) & (own <= high))
+            shares = np.mean(np.array(inside)[:, :-1], axis=(0, 1)), np.mean(np.array(inside)[:, -1], axis=0)
+            lines.append((family, f"{levels} x {each}", *(per_cent(one) for one in np.concatenate(shares))))
+            title = f"correlated slopes, {family}, {levels} levels, {count} sets: 90 % intervals of"
+            rows += [_covered(f"{title} {what}", float(np.mean(share)), EFFECT_COVERED)
+                     for what, share in zip(("effects", "new levels"), shares, strict=True)]  # fmt: skip
+    return rows, {"terms-slopes": markdown(SLOPES_HEADER, lines)}
+
+
+# 4. Smooths beside mgcv.
 
 CURVES: dict[str, Callable[[FloatArray], FloatArray]] = {
     "straight": lambda x: 2.0 * x - 1.0,
@@ -451,15 +479,18 @@ def smooths(quick: bool, sets: int | None = None) -> Outcome:
     return rows, {"terms-smooths": markdown(SMOOTHS_HEADER, lines)}
 
 
+NOISE = 0.5
+
+
 def _targets(family: str, z: FloatArray, rng: np.random.Generator) -> FloatArray:
     if family == "normal":
-        return np.asarray(z + 0.5 * rng.standard_normal(z.size))
+        return np.asarray(z + NOISE * rng.standard_normal(z.size))
     if family == "logistic":
         return np.where(z + rng.logistic(size=z.size) > 0.0, 1.0, -1.0)
     return rng.poisson(np.exp(z)).astype(float)
 
 
-# 4. Against sampling, with the hyperparameters that were found.
+# 5. Against sampling, with the hyperparameters that were found.
 
 DRAWS, DRAWS_QUICK = 4_000, 200
 MEANS, DEVIATIONS = 0.1, (0.95, 1.05)
@@ -525,7 +556,7 @@ def _small_models() -> dict[str, tuple[str, Any, FloatArray, str, Any]]:
     return found
 
 
-# 5. Times.
+# 6. Times.
 
 
 def crossed(n: int, levels: int, others: int, rng: np.random.Generator) -> tuple[Any, FloatArray]:
@@ -601,7 +632,7 @@ def times(quick: bool, _sets: int | None = None) -> Outcome:
 
 
 STUDIES: dict[str, Callable[[bool, int | None], Outcome]] = {
-    "tables": tables, "components": components, "smooths": smooths, "sampled": sampled, "times": times
+    "tables": tables, "components": components, "slopes": slopes, "smooths": smooths, "sampled": sampled, "times": times
 }  # fmt: skip
 
 
