@@ -16,6 +16,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import cavity
 from cavity import EPClassifier, EPRegressor
+from cavity.tables import Table
 from cavity.terms import Effects, Linear, Smooth
 from reference.reml import dummies, reml
 
@@ -280,7 +281,7 @@ def test_curves_of_levels():
     ("options", "words"),
     [
         ({"formula": "~ age + (1 | clinics)"}, r"\(1 \| clinics\) needs a column 'clinics'.*did you mean 'clinic'"),
-        ({"formula": "~ agee"}, "needs a column 'agee'.*did you mean 'age'"),
+        ({"formula": "~ agee"}, "no column 'agee': did you mean 'age'"),
         ({"formula": "~ age + known(clinic, kin)"}, "nothing is called 'kin'"),
         ({"formula": "~ log(age"}, r"has a bracket '\('"),
         ({"formula": "~ age", "terms": [Linear("age")]}, "exclude each other"),
@@ -315,3 +316,33 @@ def test_other_wrong_calls_are_named(slopes):
         plain.predict(frame[["day"]], exclude=["day"])
     with pytest.raises(ValueError, match="scale='linear' is for columns"):
         EPRegressor("normal", formula=SLOPES, scale="linear").fit(frame)
+
+
+def test_tables_and_frames_are_one_model(tmp_path):
+    frame = patients(n=200)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame[:80].to_parquet(tmp_path / "b.parquet")
+    frame[80:].to_parquet(tmp_path / "c.parquet")
+    wanted = EPClassifier(formula=CARE).fit(frame)
+    for files in (tmp_path / "a.csv", [tmp_path / "b.parquet", tmp_path / "c.parquet"]):
+        table = Table(files, target="sick")
+        model = EPClassifier(formula=CARE).fit(table)
+        np.testing.assert_allclose(model.coef_, wanted.coef_, rtol=1e-9, atol=1e-12)
+        found = np.concatenate(list(model.predict_proba(Table(files))))
+        np.testing.assert_allclose(found, wanted.predict_proba(frame), rtol=1e-9)
+        assert model.score(table) == wanted.score(frame, frame["sick"])
+    weighted = Table(tmp_path / "a.csv", target="visits", weight="days", drop=["sick", "kind"])
+    formula = "~ age + (1 | clinic)"
+    model = EPRegressor("poisson", formula=formula).fit(weighted)
+    same = EPRegressor("poisson", formula=formula).fit(frame, frame["visits"], sample_weight=frame["days"])
+    np.testing.assert_allclose(model.coef_, same.coef_, rtol=1e-9, atol=1e-12)
+    with pytest.raises(ValueError, match="no column 'kind'"):
+        EPRegressor(formula="~ age + kind").fit(weighted)
+
+
+def test_a_collection_on_a_cluster_is_refused():
+    dask = pytest.importorskip("cavity.dask")
+    arrays = pytest.importorskip("dask.array")
+    X, y = arrays.ones((20, 2), chunks=10), arrays.ones(20, chunks=10)
+    with pytest.raises(ValueError, match="a formula or terms need rows in memory or a Table"):
+        dask.fit(EPRegressor(formula="~ x"), X, y)

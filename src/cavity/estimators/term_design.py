@@ -38,6 +38,8 @@ class TermDesign:
         Prior variance of the intercept.
     weak
         Standard deviation of ordinary coefficients by default, times that of their columns.
+    preprocessing
+        Roles of the columns of a table, in plain form; None for other rows.
     target, offsets, text
         Expressions that a formula has for the target and for known parts of the linear predictor, and the formula.
     """
@@ -48,11 +50,11 @@ class TermDesign:
     target: str | None = None
     offsets: tuple[str, ...] = ()
     text: str = ""
+    preprocessing: Any = None
 
     needs_sums = True
     # What plain columns have.
     levels = None
-    preprocessing = None
     effects = ()
 
     @classmethod
