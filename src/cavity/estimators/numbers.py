@@ -34,7 +34,7 @@ from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 from cavity.losses.joint import Normal
 from cavity.losses.noise import log_normalizer, site_factor, with_scale
-from cavity.terms.prior import Prior
+from cavity.terms.prior import Prior, StructuredPrior
 
 if TYPE_CHECKING:
     from cavity.estimators.fitted import Fitted
@@ -475,7 +475,10 @@ class Numbers:
             targets=ratio * sums.targets + offset * sums.rows,
             squares=ratio**2 * sums.squares + 2.0 * ratio * offset * sums.targets + offset**2 * sums.rows,
         )
-        prior = FactorialGaussian.from_moments(ratio * prior.mean + shift, ratio**2 * prior.variance)
+        structured, own = isinstance(prior, StructuredPrior), getattr(prior, "independent", prior)
+        own = FactorialGaussian.from_moments(ratio * own.mean + shift, ratio**2 * own.variance)
+        # Those of blocks are found again, and only start here.
+        prior = prior.at(own, [block.psi for block in prior.blocks]) if structured else own
         scale = ratio * other.scale
         loss = with_scale(other.loss, scale) if hasattr(other.loss, "scale") else other.loss
         information, along = other.noise
