@@ -48,7 +48,7 @@ POINTS = {
     "full": [
         (blocks, "propose", 1),
         (blocks, "propose", 4),
-        (DensePosterior, "add", 3),
+        (DensePosterior, "with_sites", 3),
         (DensePosterior, "natural", 6),
         (hyperparameters, "evidence", 1),
         (hyperparameters, "evidence", 9),
@@ -59,7 +59,7 @@ POINTS = {
     "joint": [
         (blocks, "propose", 1),
         (blocks, "propose", 2),
-        (JointPosterior, "add", 2),
+        (JointPosterior, "with_sites", 2),
         (JointPosterior, "natural", 1),
         (hyperparameters, "evidence", 1),
         (streams.StreamingEP, "_keep_taken", 1),
@@ -148,7 +148,7 @@ def test_an_interrupted_regression_is_what_it_was(error, monkeypatch):
     X, y = line(n=200)
     monkeypatch.setattr(streams, "KEPT_NUMBERS", 0)  # the rows of the first call are gone
     places = (
-        (DensePosterior, "add"),
+        (DensePosterior, "with_sites"),
         (hyperparameters, "evidence"),
         (EPRegressor, "_follow_noise"),
         (EPRegressor, "_at_scale"),

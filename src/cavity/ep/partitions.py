@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity._types import FloatArray
-from cavity.ep.blocks import Blocks, LinearBackend, RowSites, change_between, propose
+from cavity.ep.blocks import Blocks, LinearBackend, RowSites, propose
 from cavity.ep.driver import Change, Diagnostics, Options, Run, State, Step
 from cavity.ep.driver import run as run_backend
 from cavity.ep.hyperparameters import Hyperparameters
@@ -461,13 +461,14 @@ class Partitioned(LinearBackend):
         remaining, unfinished = 0.0, bool(total.held_back or total.derived) or not whole
         if not self.is_normal:
             remaining = self._accelerate(mean, variance, unfinished)
-        change = change_between(mean, variance, posterior.mean, posterior.variance())
-        if self.is_normal:
-            self.update_hyperparameters(diagnostics)
-            return Change(change, 0.0)
         # Steps of rows that are all the same say nothing of how long they should be.
-        self.remaining_change(step.loop, change, 0.0, 1.0, unfinished or self.acceleration.is_steady)
-        return Change(change, max(change, remaining) if self.update_hyperparameters(diagnostics) else np.inf)
+        change = self.change_since(
+            step.loop, mean, variance, held_back=unfinished or self.acceleration.is_steady or self.is_normal
+        )
+        is_found = self.update_hyperparameters(diagnostics)
+        if self.is_normal:
+            return change._replace(remaining=0.0)
+        return change._replace(remaining=max(change.last, remaining) if is_found else np.inf)
 
     def scale_sites(self, precisions: float, shifts: float) -> None:
         """Multiply precisions and shifts of all sites by factors, at the next message."""

@@ -27,7 +27,7 @@ from cavity.estimators.runs import Coding, Summary, is_source, signs_of
 from cavity.estimators.streams import StreamingEP
 from cavity.losses import Loss, offers
 from cavity.losses.joint import Softmax
-from cavity.moments import joint_log_masses, joint_means, tilts
+from cavity.moments import joint_log_masses, joint_means, log_mean_logistic
 
 # Nodes for links other than the logistic: places that are fine around the border of the classes and coarse far out,
 # where slow links rise, and steps in standard deviations around the peak of link times Gaussian.
@@ -45,7 +45,7 @@ def log_probabilities(loss: Loss, mean: FloatArray, variance: FloatArray) -> Flo
     slope = offers(loss).logistic
     less = np.where((_gap(loss, 1.0, mean) if slope is None else slope * mean) > 0.0, -1.0, 1.0)
     if slope is not None:
-        low = tilts(loss, less, mean, variance).log_mass
+        low = log_mean_logistic(-np.abs(slope * mean), np.square(slope) * variance)
     else:
         parts = [slice(i, i + 1024) for i in range(0, max(len(mean), 1), 1024)]  # 160 nodes and their middles: 2.6 MB
         low = np.concatenate([_log_means(loss, less[part], mean[part], np.sqrt(variance[part])) for part in parts])
