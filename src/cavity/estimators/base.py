@@ -326,6 +326,8 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
     ) -> tuple[Prepared, tuple[Any, ...]]:
         """Check arrays, and order their rows for the visits."""
         design, X, y, offset = self._first_rows(p, targets, X, y, sample_weight, offset)
+        if p.formula is not None and targets.kind == "reals" and targets.finds_scale:
+            design.terms.require_repeats(X)
         targets, data, totals = targets.with_intercept(design.intercept).read(X, y, sample_weight, offset)
         sums = ColumnSums.of(data.X, data.weights) if design.needs_sums else None
         columns = design.columns(sums)

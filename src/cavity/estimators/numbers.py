@@ -28,7 +28,6 @@ from cavity.estimators.rows import (
     with_intercept,
 )
 from cavity.estimators.runs import Coding, Summary
-from cavity.estimators.term_design import TermDesign
 from cavity.factors.columns import Columns
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
@@ -309,10 +308,8 @@ class Numbers:
     ) -> tuple[Prior, tuple[Group, ...]]:
         """Prior of all coefficients of a posterior, and groups whose hyperparameters are to be found."""
         predictors = getattr(loss, "predictors", 1)
-        # Logarithms of means have the rate of log odds, real targets a fifth of it. With normal noise, terms have the
-        # variances of restricted maximum likelihood.
+        # Logarithms of means have the rate of log odds, real targets a fifth of it.
         rate = 0.2 * RATE if self.kind == "reals" else RATE
-        rate = 0.0 if isinstance(design, TermDesign) and isinstance(loss, losses.Squared) else rate
         if predictors == 1 or not self.is_linear:
             return design.prior(columns, sizes, _FIRST_SPREAD, rate, *units, predictors)
         prior, groups = design.prior(columns, sizes, _FIRST_SPREAD, rate, *units)
