@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cavity._checks import one_of, shown, whole_number
 from cavity.estimators.columns import EncodedRows, Preprocessing, encode_rows, level_text
@@ -103,6 +104,36 @@ class Table:
         """Open all files; ``labels`` says whether targets are labels, whose integers stay integers."""
         exact = [self.target] if labels and self.target is not None else []
         return [open_reader(path, text=text, exact=exact) for path in self._files]
+
+    def frames(self, columns: Collection[str] | None = None) -> Iterator[tuple[Batch, dict[str, NDArray[Any]]]]:
+        """Read columns some rows at a time, as models with terms take them: numbers, or text as objects.
+
+        Parameters
+        ----------
+        columns
+            Names of the columns; all that are not dropped by default.
+
+        Raises
+        ------
+        ValueError
+            If a value is missing, with file, row and column.
+        """
+        for reader in self._readers(self.categories, False):
+            names = columns if columns is not None else [name for name in reader.kinds if name not in self.drop]
+            for batch in reader.batches(names):
+                found: dict[str, NDArray[Any]] = {}
+                for name in batch.columns:
+                    values: Any = _values(batch, name)
+                    row = first_bad(values, (lambda v: v == None) if values.dtype == object else np.isnan)  # noqa: E711
+                    if row is not None:
+                        raise ValueError(f"{where(batch, row, name)}: the value is missing; fill it, or leave the row out")
+                    found[name] = values
+                yield batch, found
+
+    def frame(self, columns: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
+        """Read columns of all rows into memory, as `frames` reads them: a table for a model with terms."""
+        parts = [part for _, part in self.frames(columns)]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     # What estimators ask for, `cavity.estimators.runs`.
 
@@ -213,4 +244,6 @@ def _level_codes(batch: Batch, name: str, known: dict[str, int]) -> Any:
 
 def _values(batch: Batch, name: str) -> Any:
     column: Any = batch.columns[name]
-    return np.asarray(column.levels, dtype=object)[column.codes] if isinstance(column, Texts) else column
+    if not isinstance(column, Texts):
+        return column
+    return np.array([*column.levels, None], dtype=object)[column.codes]  # the code -1, of missing ones, takes the last
