@@ -34,7 +34,7 @@ import numpy as np
 from scipy import sparse
 
 from cavity._types import FloatArray
-from cavity.ep.blocks import LinearBackend, RowSites, change_between, propose
+from cavity.ep.blocks import LinearBackend, RowSites, propose
 from cavity.ep.blocks import log_scale as log_scale_of_sites
 from cavity.ep.driver import Change, Diagnostics, Options, Run, State, Step
 from cavity.ep.driver import run as run_backend
@@ -43,7 +43,6 @@ from cavity.ep.posteriors import DenseNatural, DensePosterior, JointPosterior, R
 from cavity.ep.result import Refusal, Result
 from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis
-from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss, offers
 from cavity.terms.prior import Prior
 
@@ -345,7 +344,7 @@ class Acceleration:
 
 def run(
     loss: Loss,
-    prior: FactorialGaussian,
+    prior: Prior,
     partitions: Partitions,
     options: Options,
     *,
@@ -430,19 +429,25 @@ class Partitioned(LinearBackend):
             for why, count in sums.rejected.items():
                 diagnostics.reject(-1, why, count)
         extrapolated = np.inf if self.is_normal else self._accelerate(mean, variance, is_whole)
-        change = change_between(mean, variance, self.posterior.mean, self.posterior.variance())
-        if self.is_normal:
-            self.update_hyperparameters(diagnostics)
-            return Change(change, 0.0)
         # Rows that agree overshoot together: short steps, or a combination that happens to move nothing, hide how far
         # full steps would move the mean.
-        after = self.posterior.variance()
-        full = float(np.max(np.abs(self.posterior.solve(sums.slope)) / np.sqrt(after), initial=0.0))
-        if was_steady and self.acceleration.is_steady:
-            self.change, remaining = change, max(change, extrapolated, full)
-        else:
-            remaining = self.remaining_change(step.loop, change, full, steps / rows, not is_whole)
-        return Change(change, remaining if self.update_hyperparameters(diagnostics) else np.inf)
+        after, full = self.posterior.variance(), np.abs(self.posterior.solve(sums.slope))
+        is_steady = was_steady and self.acceleration.is_steady
+        change = self.change_since(
+            step.loop,
+            mean,
+            variance,
+            moves=full,
+            average_step=steps / rows,
+            held_back=self.is_normal or is_steady or not is_whole,
+        )
+        is_found = self.update_hyperparameters(diagnostics)
+        if self.is_normal:
+            return change._replace(remaining=0.0)
+        if is_steady:
+            pending = float(np.max(full / np.sqrt(after), initial=0.0))
+            change = change._replace(remaining=max(change.last, extrapolated, pending))
+        return change if is_found else change._replace(remaining=np.inf)
 
     def _message(self, wave: tuple[float, float] | None = None) -> Message:
         return Message(
