@@ -42,6 +42,7 @@ from cavity.tables import Block, Table, Texts, open_reader, open_writer
 from cavity.tables.first_pass import MISSING
 from cavity.tables.readers import listed, where
 from cavity.tables.schema import not_numbers
+from cavity.terms import Formula
 
 ESTIMATORS: dict[str, Any] = {"classify": EPClassifier, "regress": EPRegressor}
 TROUBLE, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit codes; the last is that of programs ended by Ctrl-C
@@ -314,6 +315,12 @@ def fit(
     scratch: Annotated[
         Path | None, option("Folder of the scratch file. (default the system's, for temporary files)", "FOLDER")
     ] = None,
+    formula: Annotated[
+        str | None,
+        option(
+            "The model as lme4 and mgcv write it, such as 'y ~ x + s(age) + (1 | town)', for files that fit in memory."
+        ),
+    ] = None,
     loss: Annotated[
         str | None,
         option(
@@ -393,6 +400,12 @@ def fit(
         raise ValueError("--every has no effect here, it needs --checkpoint; leave it out")
     if checkpoint is not None and covariance == "diagonal":
         raise ValueError("--checkpoint has no effect here, it needs a --covariance other than diagonal; leave it out")
+    if formula is not None:
+        for name in ("missing", "memory", "scratch", "drop"):
+            if name in options:
+                raise ValueError(f"--{name} has no effect here, it needs a fit without --formula; leave it out")
+        target, options["formula"] = target_and_formula(formula, target)
+        options["target"] = target
     if target is None:
         raise ValueError(
             f"--target is needed, the column to be predicted: {files[0]} has {listed(open_reader(files[0]).kinds)}"
@@ -417,7 +430,8 @@ def fit(
     with FitProgress(verbose is not False, checkpoint) as progress:
         estimator = ESTIMATORS[task](**options, verbose=progress)
         try:
-            estimator.fit(table, checkpoint=checkpoint, every=60.0 if every is None else every)
+            rows = (table,) if formula is None else _frame_of(table, options["formula"])
+            estimator.fit(*rows, checkpoint=checkpoint, every=60.0 if every is None else every)
         except KeyboardInterrupt as error:
             raise KeyboardInterrupt(_interrupted(checkpoint)) from error
     estimator.set_params(verbose=None)
@@ -429,11 +443,43 @@ def fit(
             warn("warning: --random-state had no effect: only a diagonal covariance depends on the order of the rows")
     elif checkpoint is not None:
         warn("warning: --checkpoint had no effect: a fit with a diagonal covariance saves none")
-    rows, features = estimator.n_samples_seen_, estimator.n_features_in_
-    show(f"{type(estimator).__name__} of {target!r} by {features} columns, {rows:,.10g} rows")
+    count, features = estimator.n_samples_seen_, estimator.n_features_in_
+    show(f"{type(estimator).__name__} of {target!r} by {features} columns, {count:,.10g} rows")
     show_facts({"posterior": str(estimator.plan_), "status": status_of(estimator), "model": str(model)})
     if not estimator.status_.is_success:
         raise typer.Exit(TROUBLE)
+
+
+# Columns in a formula: names that are no functions, arguments of functions, or values.
+_NAMES = re.compile(r"`([^`]+)`|\b(?!True\b|False\b|None\b|in\b)([^\W\d]\w*)\b(?!\s*[(=.])")
+
+
+def target_and_formula(formula: str, target: str | None) -> tuple[str, str]:
+    """Read the target of a formula, which must be a column, and write it into a formula that has none."""
+    found = Formula.parse(formula).target
+    left, right = target if found is None else found.strip().strip("`"), formula.partition("~")[2].strip()
+    if left is None:
+        raise ValueError(f"--formula {formula!r} has no target: write it left of the ~, or name it by --target")
+    if target not in (None, left):
+        raise ValueError(f"--target {target} is not the target of --formula {formula!r}; leave it out")
+    return left, f"{left if left.isidentifier() else f'`{left}`'} ~ {right}"
+
+
+def _columns_of(table: Table, formula: str, *others: str | None) -> list[str]:
+    """Columns that a formula names, and others; all must be in the table."""
+    named = dict.fromkeys([*(one or other for one, other in _NAMES.findall(formula)), *filter(None, others)])
+    kinds = table.kinds
+    for name in named:
+        if name not in kinds:
+            raise ValueError(f"{table.first_file} has no column {name!r}; it has {listed(kinds)}")
+    return list(named)
+
+
+def _frame_of(table: Table, formula: str) -> tuple[Any, ...]:
+    """Rows for a model with a formula: the columns that it names, targets, weights and offsets."""
+    roles = (table.target, table.weight, table.offset)
+    frame = table.frame(_columns_of(table, formula, *roles))
+    return frame, *(None if name is None else frame[name] for name in roles)
 
 
 def task_of(files: Sequence[Path], target: str, text: Iterable[str], loss: Any) -> tuple[str, str]:
@@ -493,7 +539,7 @@ def load_model(path: Path) -> Any:
     needed = "the command needs one that was fitted to a table, such as by `cavity fit`"
     if not isinstance(model, tuple(ESTIMATORS.values())):
         raise ValueError(f"{path} holds a {type(model).__name__}; {needed}")
-    if not hasattr(model, "preprocessing_"):
+    if not hasattr(model, "preprocessing_") and model.formula is None:
         raise ValueError(f"{path} holds a model of arrays; {needed}")
     return model
 
@@ -508,25 +554,42 @@ def is_classifier(model: Any) -> bool:
     return isinstance(model, EPClassifier)
 
 
+def role_of(model: Any, role: str) -> str | None:
+    """Column that was the target, the weight or the offset of a fit; of a model with a formula only the target."""
+    if model.formula is None:
+        name: str | None = getattr(Preprocessing.of(model.preprocessing_), role)
+        return name
+    return Formula.parse(model.formula).target.strip("`") if role == "target" else None  # type: ignore[union-attr]
+
+
+def blocks_of(model: Any, table: Table) -> Iterator[Block]:
+    """Rows of a table as a model takes them, some at a time."""
+    if model.formula is None:
+        yield from model.blocks(table)
+        return
+    roles = (table.target, table.weight, table.offset)
+    for batch, frame in table.frames(_columns_of(table, model.formula.partition("~")[2], *roles)):
+        yield Block(batch, frame, *(None if name is None else frame[name] for name in roles))
+
+
 def table_for(model: Any, files: Sequence[Path], offset: str | None) -> Table:
     """Make a table of files without targets whose columns have the roles they had when the model was fitted."""
-    return Table(files, offset=offset or Preprocessing.of(model.preprocessing_).offset)
+    return Table(files, offset=offset or role_of(model, "offset"))
 
 
 def table_with_target(
     model: Any, files: Sequence[Path], target: str | None, weight: str | None, offset: str | None
 ) -> Table:
     """Make a table of files whose columns have the roles they had when the model was fitted, unless given."""
-    known = Preprocessing.of(model.preprocessing_)
-    target = target or known.target
+    target = target or role_of(model, "target")
     if target is None:
         raise ValueError("the model does not know the name of its target: name it by --target")
     has_text = is_classifier(model) and model.classes_.dtype.kind in "UO"
     return Table(
         files,
         target=target,
-        weight=weight or known.weight,
-        offset=offset or known.offset,
+        weight=weight or role_of(model, "weight"),
+        offset=offset or role_of(model, "offset"),
         categories=[target] if has_text else [],
     )
 
@@ -534,14 +597,13 @@ def table_with_target(
 def codes_of(model: Any, table: Table, block: Block) -> NDArray[np.intp]:
     """Places among the classes of a block's labels."""
     classes = {label: code for code, label in enumerate(model.classes_.tolist())}
-    labels, places = np.unique(np.asarray(block.target), return_inverse=True)
-    codes = np.array([classes.get(label, -1) for label in labels.tolist()], dtype=np.intp)[places]
+    codes = np.array([classes.get(label, -1) for label in block.target.tolist()], dtype=np.intp)
     if np.any(codes < 0):
-        row = int(np.argmin(codes))
-        raise ValueError(
-            f"{where(block.batch, row, table.target)}: the label {shown(block.target[row])} is none of the model's "
-            f"classes {', '.join(map(shown, list(classes)[:10]))}"
-        )
+        label, place = block.target[np.argmin(codes)], where(block.batch, int(np.argmin(codes)), table.target)
+        if label is None or label != label:
+            raise ValueError(f"{place}: the label is missing; fill it, or leave the row out")
+        names = ", ".join(map(shown, list(classes)[:10]))
+        raise ValueError(f"{place}: the label {shown(label)} is none of the model's classes {names}")
     return codes
 
 
@@ -622,7 +684,7 @@ def predict(
     if quantile and is_classifier(fitted):
         raise ValueError(f"--quantile is for regressors, and {model} holds a classifier")
     with open_writer(out) as write:
-        for block in fitted.blocks(table_for(fitted, files, offset)):
+        for block in blocks_of(fitted, table_for(fitted, files, offset)):
             columns = _labels(fitted, block) if is_classifier(fitted) else _numbers(fitted, block, quantile or [])
             write(columns)
             rows += block.batch.n_rows
@@ -667,7 +729,7 @@ def score(model: Model, files: Files, target: Target = None, weight: Weight = No
 def _scores_of_labels(model: Any, table: Table) -> dict[str, str]:
     loss = hits = weight = 0.0
     rows = 0
-    for block in model.blocks(table):
+    for block in blocks_of(model, table):
         codes, w = codes_of(model, table, block), weights_of(table, block)
         probabilities = model.predict_proba(block.rows, offset=block.offset)
         chosen = np.maximum(probabilities[np.arange(codes.size), codes], np.finfo(np.float64).tiny)
@@ -682,7 +744,7 @@ def _scores_of_numbers(model: Any, table: Table) -> dict[str, str]:
     """Scores of a regressor; its own needs all targets and predictions, 24 bytes per row."""
     parts, density, within = [], 0.0, 0.0
     noise_is_a_device = isinstance(model.loss_, Quantile)
-    for block in model.blocks(table):
+    for block in blocks_of(model, table):
         y, w = targets_of(table, block), weights_of(table, block)
         predicted = model.predict(block.rows, offset=block.offset)
         parts.append((y, predicted, w))
@@ -771,7 +833,7 @@ def inspect(
 
 def _facts(model: Any) -> dict[str, str]:
     """Describe a model, its coefficients apart."""
-    target = Preprocessing.of(model.preprocessing_).target
+    target = role_of(model, "target")
     facts = {"model": f"{type(model).__name__}(loss={model.loss!r})" + (f" of {target!r}" if target else "")}
     if is_classifier(model):
         facts["classes"] = _first_ten([str(label) for label in model.classes_.tolist()])
@@ -833,7 +895,7 @@ def update(
     check_places({"--out" if out else "the model": place}, files)
     fitted, rows, troubled = load_model(model), 0, False
     table = table_with_target(fitted, files, target, weight, offset)
-    for block in fitted.blocks(table):
+    for block in blocks_of(fitted, table):
         check_levels(fitted, block)
         known = fitted.classes_[codes_of(fitted, table, block)] if is_classifier(fitted) else targets_of(table, block)
         weights = None if block.weight is None else weights_of(table, block)

@@ -18,7 +18,7 @@ from cavity.factors.columns import Columns
 from cavity.tables.first_pass import MISSING, FirstPass, first_bad
 from cavity.tables.readers import Batch, Reader, Texts, open_reader, where
 from cavity.tables.rows import Buckets, ReadTable
-from cavity.tables.schema import Roles, not_numbers, resolve
+from cavity.tables.schema import Cells, Roles, check_same, not_numbers, resolve
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -105,35 +105,62 @@ class Table:
         exact = [self.target] if labels and self.target is not None else []
         return [open_reader(path, text=text, exact=exact) for path in self._files]
 
-    def frames(self, columns: Collection[str] | None = None) -> Iterator[tuple[Batch, dict[str, NDArray[Any]]]]:
+    @property
+    def first_file(self) -> Path:
+        """The first file."""
+        return self._files[0]
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Columns of the first file: ``"number"``, ``"text"``, or the name of a type that cannot be read."""
+        return self._readers(self.categories, False)[0].kinds
+
+    def frames(self, columns: Collection[str]) -> Iterator[tuple[Batch, dict[str, NDArray[Any]]]]:
         """Read columns some rows at a time, as models with terms take them: numbers, or text as objects.
 
         Parameters
         ----------
         columns
-            Names of the columns; all that are not dropped by default.
+            Names of the columns.
 
         Raises
         ------
         ValueError
-            If a value is missing, with file, row and column.
+            If a value is missing, with file, row and column; or if a column has numbers in one file and text in
+            another.
         """
-        for reader in self._readers(self.categories, False):
-            names = columns if columns is not None else [name for name in reader.kinds if name not in self.drop]
-            for batch in reader.batches(names):
+        readers = self._readers([name for name in self.categories if name in columns], True)
+        for other in readers[1:]:
+            check_same(readers[0], other, list(columns))
+        for reader in readers:
+            for batch in reader.batches(columns):
                 found: dict[str, NDArray[Any]] = {}
                 for name in batch.columns:
                     values: Any = _values(batch, name)
-                    row = first_bad(values, (lambda v: v == None) if values.dtype == object else np.isnan)  # noqa: E711
+                    row = first_bad(values, lambda v: np.equal(v, None) if v.dtype == object else np.isnan(v))
                     if row is not None:
-                        raise ValueError(f"{where(batch, row, name)}: the value is missing; fill it, or leave the row out")
+                        raise ValueError(
+                            f"{where(batch, row, name)}: the value is missing; fill it, or leave the row out"
+                        )
                     found[name] = values
                 yield batch, found
 
-    def frame(self, columns: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
-        """Read columns of all rows into memory, as `frames` reads them: a table for a model with terms."""
-        parts = [part for _, part in self.frames(columns)]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    def frame(self, columns: Collection[str]) -> dict[str, NDArray[Any]]:
+        """Read columns of all rows into memory, as `frames` does: a table for models with terms.
+
+        Columns of text that are numbers but for some cells, dates, or another text in almost every row are errors
+        unless they are declared to be categories.
+        """
+        parts, cells = [], {name: Cells() for name in columns if name not in self.categories}
+        for batch, part in self.frames(columns):
+            parts.append(part)
+            for name, one in cells.items():
+                one.add(batch, name)
+        found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        for name, one in cells.items():
+            if found[name].dtype == object:
+                one.check(self.first_file, name, len(set(found[name].tolist())), name == self.target)
+        return found
 
     # What estimators ask for, `cavity.estimators.runs`.
 
