@@ -166,9 +166,12 @@ class NormalisedTargets(StreamingEP):
         """Natural parameters of the log noise scale that was found from all rows."""
         if not self._finds_scale or noise is None:
             return 0.0, 0.0
-        normal = self._is_normal and isinstance(self._known()[0], DenseNatural | SparseNatural)
-        information = 2.0 * self._totals.rows if normal else max(float(noise[1]), 1e-3)
-        return information, information * float(np.log(scale_of(self._loss)))
+        here = float(np.log(scale_of(self._loss)))
+        if self._is_normal and isinstance(self._known()[0], DenseNatural | SparseNatural):
+            return 2.0 * self._totals.rows, 2.0 * self._totals.rows * here
+        slope = float(noise[0])
+        information = max(float(noise[1]), 0.5 * abs(slope), 1e-3)
+        return information, information * here + slope
 
     def _note_noise(self, data: Data) -> None:
         """Move the noise scale to the likeliest one after standardised rows, which are yet to be taken in."""
@@ -198,17 +201,29 @@ class NormalisedTargets(StreamingEP):
             self._revise(_knowledge=(known,), _totals=totals, _loss=with_scale(self._loss, scale))
         self._scales = both
 
-    def _follow_noise(self, kept: KeptRows, known: tuple[Any, ...], noise: Any) -> None:
+    def _follow_noise(self, kept: KeptRows, noise: Any) -> KeptRows:
         if not self._finds_scale:
-            return
-        found, totals = self._scale_found(noise), kept.totals
-        if totals.rows:
-            scale, now = scale_of(self._loss), self._knowledge[0]
-            before = with_scale(self._loss, kept.scale)
-            moved, totals = self._at_scale(known[0], self._priors[0], totals, kept.noise, scale, before)
-            now = now.with_factor(moved.log_scale - known[0].log_scale)
-            self._revise(_knowledge=(now,), _totals=self._totals._replace(constants=totals.constants))
+            return kept
+        found = self._scale_found(noise)
         self._scales = kept.noise[0] + found[0], kept.noise[1] + found[1]
+        scale = scale_of(self._loss)
+        if not kept.totals.rows:
+            return kept._replace(scale=scale)
+        before = with_scale(self._loss, kept.scale)
+        now = self._knowledge[0]
+        beside = now.plus(kept.known[0].times(-site_factor(before, scale, kept.totals.mean)))
+        moved, totals = self._at_scale(kept.known[0], self._priors[0], kept.totals, kept.noise, scale, before, beside)
+        now = now.with_factor(moved.log_scale - kept.known[0].log_scale)
+        self._revise(_knowledge=(now,), _totals=self._totals._replace(constants=totals.constants))
+        return kept._replace(known=(moved,), totals=totals, scale=scale)
+
+    def _totals_of(self, data: Data) -> Totals:
+        targets = data.targets[0]
+        if self._kind == "positives":
+            targets = np.log(targets)
+        if data.offset is not None and self._kind == "reals":
+            targets = targets - data.offset
+        return Totals.of(data.X.shape[0], data.weights, targets)
 
     @property
     def _rate(self) -> float:  # type: ignore[override]
@@ -304,8 +319,11 @@ class NormalisedTargets(StreamingEP):
         noise: tuple[float, float],
         scale: float,
         before: Loss | None = None,
+        beside: Any = None,
     ) -> tuple[Any, Totals]:
         """Give sites of rows that are gone, and sums over them, at another noise scale than that of ``before``.
+
+        ``beside`` are the natural parameters of other rows.
 
         For the squared loss that is exact. For others precisions follow by a factor, and the evidence by its quadratic
         approximation in the logarithm of the scale: ``noise`` are its information and shift.
@@ -317,7 +335,8 @@ class NormalisedTargets(StreamingEP):
         start, (information, shift) = float(np.log(scale_of(loss))), noise
         step = float(np.log(scale)) - start
         gain = (shift - information * start - 0.5 * information * step) * step
-        more = known.posterior(prior).log_mass - moved.posterior(prior).log_mass + gain
+        both = [one if beside is None else one.plus(beside) for one in (known, moved)]
+        more = both[0].posterior(prior).log_mass - both[1].posterior(prior).log_mass + gain
         if self._kind == "counts":
             return moved, totals.plus(Totals(constants=-more))
         at = np.exp([totals.mean]) if self._kind == "positives" else np.zeros(1)

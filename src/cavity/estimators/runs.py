@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -16,9 +15,10 @@ from cavity._types import FloatArray
 from cavity.ep.blocks import run
 from cavity.ep.driver import Options, Run, State
 from cavity.ep.hyperparameters import Hyperparameters
-from cavity.ep.natural import DiagonalNatural, Gaussian, NaturalParameters
-from cavity.ep.posteriors import DensePosterior, JointPosterior, ProductPosterior, RowPosterior, SparsePosterior
-from cavity.ep.result import Refusal, Result, Status
+from cavity.ep.natural import DiagonalNatural
+from cavity.ep.online import log_density, posterior_of, starts_of
+from cavity.ep.posteriors import ProductPosterior, RowPosterior, SparsePosterior
+from cavity.ep.result import Result
 from cavity.ep.sites import noise_slope
 from cavity.estimators.checkpoints import Checkpoint
 from cavity.estimators.parameters import Parameters, Plan, PlannedRows, threads_for
@@ -38,29 +38,6 @@ from cavity.terms.prior import Prior
 
 # Rows that share one site of a product of Gaussians: as in figure 2 of the paper.
 BATCH_SIZE = 10
-
-
-# How fitting rows of a stream may end; those that are kept are fitted again.
-_FINE = (Status.CONVERGED, Status.SINGLE_PASS, Status.MAX_ITER)
-
-
-class Taken(NamedTuple):
-    """What is known after rows of a stream; posteriors where they were found with it."""
-
-    knowledge: tuple[NaturalParameters, ...]
-    priors: tuple[Prior, ...]
-    loss: Loss
-    refused: Counter[Refusal]
-    updates: int
-    posteriors: tuple[Gaussian, ...] | None = None
-    status: Status | None = None  # None: by what was refused
-    noise: Any = None  # what the rows say of the noise scale, `cavity.ep.sites.noise_slope`
-
-
-def work_for(rows: Rows, prior: FactorialGaussian, start: Any = None) -> DensePosterior:
-    """Work with all correlations of one linear predictor, or of as many as the prior has room for."""
-    kind = DensePosterior if prior.dim == rows.shape[1] else JointPosterior
-    return kind(rows, prior, start)
 
 
 class Keeping(NamedTuple):
@@ -100,14 +77,14 @@ def run_blocks(rows: Any, task: Task, keeping: Keeping | None = None) -> list[Re
     options = Options(p.max_iter, p.tol, single_pass=p.max_iter == 1)
     # The analysis of rows that are not in memory has no rows of its own.
     matrix = None if analysis is None or analysis.rows is None else rows.matrix()
-    starts = [loss] if checkpoint is not None else _starts(loss, rows, free)
+    starts = [loss] if checkpoint is not None else starts_of(loss, rows, free)
     outcomes = []
     for k in range(len(rows.targets)):
         place = (k, len(rows.targets))
         tried = []
         for start in starts:
             work: RowPosterior = (
-                work_for(rows, task.prior) if analysis is None else SparsePosterior(rows, analysis, task.prior, matrix)
+                posterior_of(rows, task.prior) if analysis is None else SparsePosterior(rows, analysis, task.prior, matrix)
             )
             sites = None if make_sites is None else make_sites(loss)
             with loop_report(p.verbose, p.max_iter, p.tol, rows.shape[0], place) as report:
@@ -124,20 +101,8 @@ def run_blocks(rows: Any, task: Task, keeping: Keeping | None = None) -> list[Re
                     after_loop=after_loop,
                 )
                 tried.append(found if sites is None else replace(found, state={}))
-        outcomes.append(max(tried, key=lambda one: _density(one, rows, k)) if len(tried) > 1 else tried[0])
+        outcomes.append(max(tried, key=lambda one: log_density(one, rows, k)) if len(tried) > 1 else tried[0])
     return outcomes
-
-
-def _starts(loss: Any, rows: Any, free: Hyperparameters) -> list[Any]:
-    """Losses whose noise scales a search may have to start from."""
-    few = free.groups and free.scale and rows.shape[0] < 2 * rows.shape[1]
-    return [loss, with_scale(loss, 0.1 * loss.scale)] if few and offers(loss).squared is None else [loss]
-
-
-def _density(found: Result, rows: Any, predictor: int) -> float:
-    """Log evidence with the normalisers of the loss, by which losses of different scales compare."""
-    weights, targets = rows.weights[slice(None)], rows.targets[predictor][slice(None)]
-    return found.log_evidence - float(weights @ log_normalizer(found.loss, targets))
 
 
 def course_of(
@@ -159,30 +124,6 @@ def course_of(
         checkpoint.save(predictor, going, at_once=going.has_converged)
 
     return checkpoint.state(predictor), after_loop
-
-
-def take_rows(
-    loss: Loss,
-    rows: Rows,
-    known: Sequence[Any],
-    priors: Sequence[FactorialGaussian],
-    free: Hyperparameters,
-) -> Taken:
-    """Take rows of a stream into what is known: EP within the rows, whose sites are then added up and dropped."""
-    options, outcomes = Options(max_iter=100, tol=0.01), []
-    for k, (before, prior) in enumerate(zip(known, priors, strict=True)):
-        tried = []
-        for start in _starts(loss, rows, free):
-            work = work_for(rows, prior, before)
-            tried.append(run(start, rows, work, options, predictor=k, hyperparameters=replace(free)))
-        outcomes.append(max(tried, key=lambda one: _density(one, rows, k)) if len(tried) > 1 else tried[0])
-    refused: Counter[Refusal] = Counter()
-    for outcome in outcomes:
-        for (_, why), count in outcome.trace.refusals.items():
-            refused[why] += count
-    found = (tuple(o.sites for o in outcomes), tuple(o.prior for o in outcomes), outcomes[0].loss)
-    status = next((o.status for o in outcomes if o.status not in _FINE), Status.SINGLE_PASS)
-    return Taken(*found, refused, sum(o.trace.updates for o in outcomes), status=status, noise=outcomes[0].noise)
 
 
 def run_products(data: Data, task: Task) -> list[Result]:

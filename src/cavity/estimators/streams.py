@@ -23,6 +23,7 @@ from cavity.ep.hyperparameters import (
     with_hyperparameters,
 )
 from cavity.ep.natural import DenseNatural, DiagonalNatural, Gaussian, NaturalParameters
+from cavity.ep.online import Update, retire, update, update_row
 from cavity.ep.result import Refusal, Status, Trace
 from cavity.estimators.base import LinearEP, _described
 from cavity.estimators.parameters import (
@@ -36,14 +37,12 @@ from cavity.estimators.parameters import (
 )
 from cavity.estimators.posterior import working
 from cavity.estimators.rows import Data, KeptRows, Order, Totals, forgetting, with_intercept
-from cavity.estimators.runs import BATCH_SIZE, Taken, take_rows
+from cavity.estimators.runs import BATCH_SIZE
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.factors.rows import Rows, dense_rows
-from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 from cavity.losses import Loss
 from cavity.losses.noise import with_scale
-from cavity.moments import tilts
 from cavity.schemes import ExactProjection
 
 # Growth of the number of rows seen after which prior and noise follow them.
@@ -55,38 +54,6 @@ def scale_of(loss: Loss) -> float:
     return float(getattr(loss, "scale", 1.0))
 
 
-def take_into(
-    loss: Loss, x: FloatArray, target: float, known: DenseNatural, posterior: DenseGaussian
-) -> tuple[DenseNatural, DenseGaussian, Refusal | None]:
-    r"""Take one row into a full covariance, in :math:`O(d^2)`.
-
-    The posterior before is the row's cavity, so its site is found in one step. With :math:`u = S^\top x` the root of
-    the covariance is revised by :math:`S' = S (I - a u u^\top)`, :math:`(1 - a u^\top u)^2 = 1/(1 + T u^\top u)`.
-    """
-    u = x @ posterior.root
-    m, v = float(x @ posterior.mean), float(u @ u)
-    tilt = tilts(loss, np.array([target]), np.array([m]), np.array([v]))
-    log_mass, moved, ratio = float(tilt.log_mass[0]), float(tilt.shift[0]), float(tilt.ratio[0])
-    if not (math.isfinite(log_mass + moved + ratio) and ratio > 0.0):
-        return known, posterior, Refusal.NONFINITE
-    precision = (1.0 / ratio - 1.0) / v if v > 0.0 else 0.0
-    shift = m * precision + (moved / (ratio * math.sqrt(v)) if v > 0.0 else 0.0)
-    grown = 1.0 + precision * v
-    if not (math.isfinite(precision + shift) and grown > 0.0):
-        return known, posterior, Refusal.NONFINITE if grown > 0.0 else Refusal.IMPROPER_POSTERIOR
-    gain = (shift - precision * m) / grown
-    # The integral of the posterior before times the site without its scale, from its height at the mean before.
-    site = (shift - 0.5 * precision * m) * m + 0.5 * gain * gain * grown * v - 0.5 * math.log(grown)
-    total = DenseNatural(
-        known.information + precision * (x[:, None] * x), known.shift + shift * x, known.log_scale + log_mass - site
-    )
-    along = posterior.root @ u
-    mean = posterior.mean + gain * along
-    shrink = (1.0 - 1.0 / math.sqrt(grown)) / v if v > 0.0 else 0.0
-    root = posterior.root - along[:, None] * (shrink * u)
-    return total, DenseGaussian(mean, root, posterior.log_mass + log_mass), None
-
-
 class ProductStreams:
     """Products of Gaussians that take in rows by compiled code, one for every linear predictor.
 
@@ -96,7 +63,7 @@ class ProductStreams:
 
     def __init__(self, loss: Loss, posteriors: Sequence[Any], priors: Sequence[FactorialGaussian]) -> None:
         # Numba is imported when a product of Gaussians is streamed.
-        fitting, linear, stream = (import_module(f"cavity.ep.{name}") for name in ("fit", "compiled", "online"))
+        fitting, linear, stream = (import_module(f"cavity.ep.{name}") for name in ("fit", "compiled", "product_streams"))
         options = fitting.make_options(1, max_iter=1, sites="none")
         reason = linear.why_not(loss, ExactProjection(), options)
         if reason:
@@ -195,7 +162,7 @@ class RowPath:
             state.update(_knowledge=(state["_knowledge"][0].plus(said),), _unsettled=True)
         else:
             posterior = model._present_posteriors()[0]
-            known, posterior, refused = take_into(model._loss, self._row[0], target, state["_knowledge"][0], posterior)
+            known, posterior, refused = update_row(model._loss, self._row[0], target, state["_knowledge"][0], posterior)
             if refused is not None or not np.isfinite(posterior.mean.sum() + posterior.log_mass):
                 return False
             data = Data(X, np.array([[target]]), None)
@@ -410,7 +377,7 @@ class StreamingEP(LinearEP):
             if single:
                 x = dense_rows(X, p.intercept)[0]
                 parts: Any = zip(data.targets[:, 0], self._knowledge, self._present_posteriors(), strict=True)
-                known, posteriors, refusals = zip(*(take_into(self._loss, x, *part) for part in parts), strict=True)
+                known, posteriors, refusals = zip(*(update_row(self._loss, x, *part) for part in parts), strict=True)
                 refused = Counter(why for why in refusals if why is not None)
                 if refused:  # under hyperparameters of too few rows, or whatever these are
                     other = object.__new__(type(self))
@@ -421,10 +388,10 @@ class StreamingEP(LinearEP):
                         return
                     kept = self._kept
                     kept = kept._replace(trace=_longer(kept.trace, refused, len(known)))
-                taken = Taken(known, self._priors, self._loss, refused, len(known), posteriors)
+                taken = Update(known, self._priors, self._loss, refused, len(known), posteriors)
             else:
                 rows = Rows.arrange(X, data.targets, data.weights, p.intercept, data.offset)
-                taken = take_rows(self._loss, rows, self._knowledge, self._priors, Hyperparameters())
+                taken = update(self._loss, rows, self._knowledge, self._priors, Hyperparameters())
             self._keep_taken(taken)
             self._kept, self._totals = kept, self._totals.plus(self._constants(data, self._loss))
             self._unsettled = True
@@ -432,13 +399,11 @@ class StreamingEP(LinearEP):
     @property
     def _most_kept(self) -> int:
         """Number of rows that are kept at most."""
-        few = ROWS_PER_COEFFICIENT * self._priors[0].dim
-        is_first = self._kept is not None and not self._kept.totals.rows
-        return max(few, KEPT_NUMBERS // (self._width + int(self._intercept))) if is_first else few
+        return max(ROWS_PER_COEFFICIENT * self._priors[0].dim, KEPT_NUMBERS // (self._width + int(self._intercept)))
 
     def _rows_to_fit(self, kept: KeptRows) -> float:
         """At how many kept rows they are fitted again: twice as many as before, or as many as are kept at most."""
-        return min(self._most_kept, max(2 * kept.fitted, (GROWTH - 1.0) * kept.totals.rows))
+        return min(2 * self._most_kept, max(2 * kept.fitted, (GROWTH - 1.0) * kept.totals.rows))
 
     def _settle(self) -> None:
         """Fit the rows that are kept once more if some of them were only added since.
@@ -465,9 +430,6 @@ class StreamingEP(LinearEP):
             self._columns = columns
             prior, groups = self._stream_prior(p)
             starts = [prior] * len(kept.known)
-            if not is_first:
-                before = [hyperparameters_of(one, self._free) for one in self._priors]
-                starts = [with_hyperparameters(prior, groups, psi) for psi in before]
             known = tuple(of_columns(one, kept.columns, columns, p.intercept) for one in kept.known)
             try:
                 for one, start in zip(known, starts, strict=True):
@@ -482,15 +444,48 @@ class StreamingEP(LinearEP):
         loss = self._first_loss() if is_first else self._loss
         if self._finds_scale and not is_first:  # what was known before holds at the scale that was found then
             loss = with_scale(loss, kept.scale)
-        taken = take_rows(loss, rows, known, starts, free)
+        taken = update(loss, rows, known, starts, free)
         self.trace_ = kept.trace  # these rows were visited before
         self._keep_taken(taken)
         self._free, self._totals = groups, self._totals._replace(constants=kept.totals.constants)
-        self._follow_noise(kept, known, taken.noise)
+        kept = self._follow_noise(kept._replace(known=known, columns=columns), taken.results[0].noise)
         self._totals = self._totals.plus(self._constants(data, self._loss))
-        is_full = size >= self._most_kept
-        self._kept = self._nothing_kept() if is_full else kept._replace(parts=(data,), fitted=size, wait=0)
-        self._unsettled = False
+        kept = kept._replace(parts=(data,), fitted=size, wait=0)
+        if size >= 2 * self._most_kept:
+            kept = self._retired(kept, rows, taken.results, [self._wider(one, prior) for one in taken.priors])
+        self._kept, self._unsettled = kept, False
+
+    def _wider(self, found: FactorialGaussian, start: FactorialGaussian) -> FactorialGaussian:
+        """Prior with the larger of the variances that were found and those to start from."""
+        psi = [hyperparameters_of(one, self._free) for one in (found, start)]
+        return with_hyperparameters(found, self._free, np.maximum(*psi))
+
+    def _retired(self, kept: KeptRows, rows: Rows, results: Any, priors: Any) -> KeptRows:
+        """Let half of the rows go, with what they say."""
+        found = retire(rows, results, kept.known, priors, self._most_kept)
+        stay, gone = (
+            Data(
+                rows.X[rows.order[places]],
+                rows.targets[:, places],
+                rows.weights[places],
+                None if rows.offset is None else rows.offset[places],
+            )
+            for places in (found.kept, found.gone)
+        )
+        totals = kept.totals.plus(self._totals_of(gone)).plus(self._constants(gone, self._loss))
+        noise = kept.noise[0] + found.noise[0], kept.noise[1] + found.noise[1]
+        return kept._replace(
+            known=found.known,
+            totals=totals,
+            noise=noise,
+            parts=(stay,),
+            fitted=found.kept.size,
+            trace=self.trace_,
+        )
+
+    def _totals_of(self, data: Data) -> Totals:
+        """Sums over rows."""
+        return Totals.of(data.X.shape[0], data.weights)
 
     def _normalised_again(self, data: Data) -> Data:
         """Give all rows of a stream so far in the unit of their targets."""
@@ -500,8 +495,9 @@ class StreamingEP(LinearEP):
         """Loss that the first rows of a stream are fitted with, before its scale is found."""
         return self._loss
 
-    def _follow_noise(self, kept: KeptRows, known: tuple[Any, ...], noise: Any) -> None:
+    def _follow_noise(self, kept: KeptRows, noise: Any) -> KeptRows:
         """Let what was known before the kept rows follow the noise scale that was found with them."""
+        return kept
 
     # Products of Gaussians.
 
@@ -541,7 +537,7 @@ class StreamingEP(LinearEP):
         path = self.__dict__.get("_path")
         return path is not None and all(choice is None for choice in choices) and path.take(self, X, y)
 
-    def _keep_taken(self, taken: Taken) -> None:
+    def _keep_taken(self, taken: Update) -> None:
         self._revise(_knowledge=taken.knowledge, _priors=taken.priors, _loss=taken.loss)
         if taken.posteriors is not None:
             self._posteriors = taken.posteriors

@@ -11,7 +11,7 @@ from scipy import sparse
 import cavity
 from cases import Breaking, random_cavity, random_rows, random_signs, seeds, standard_prior
 from cavity import FactorialGaussian, LinearFactor, schemes
-from cavity.ep.online import Stream
+from cavity.ep.product_streams import Stream
 from cavity.kernels.sweep import work_for
 from cavity.losses import Logistic
 
@@ -127,7 +127,7 @@ def test_keeping_all_changes_no_bit_and_keeping_nothing_is_the_prior():
 
 def test_memory_does_not_grow_with_the_stream(monkeypatch):
     made = []
-    monkeypatch.setattr("cavity.ep.online.work_for", lambda *room: made.append(room) or work_for(*room))
+    monkeypatch.setattr("cavity.ep.product_streams.work_for", lambda *room: made.append(room) or work_for(*room))
     rng = np.random.default_rng(3)
     X, y, prior = random_rows(rng, 30, 5), random_signs(rng, 30), standard_prior(5)
     stream = Stream(Logistic(), schemes.Laplace(), prior, prior.precision)
