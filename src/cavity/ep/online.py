@@ -1,15 +1,16 @@
 r"""EP for rows that come in one call after the other: online updates of a posterior with all correlations.
 
-What rows said is kept as natural parameters, the product of their sites, so that later rows are EP with these as a part
-of the prior (`update`). A site depends on the posterior under which it was found. So a stream keeps its last rows: their
-sites are found anew together with those of later rows. Rows leave with the site that they have by then (`retire`):
+What rows said is kept as natural parameters, the product of their sites: EP in later rows has these as a part of its
+prior (`update`). A site depends on the posterior under which it was found. So a stream keeps its last rows: their sites
+are found anew together with those of later rows. Rows leave with the site that they have by then (`retire`):
 
-- under a prior no narrower than the one it starts from: prior variances that few rows suggest may be far too small, and
-  under a narrow posterior a site describes its factor nowhere else;
-- those go first whose sites would change least if the posterior moved, by its own standard deviations.
+- under a prior that is no narrower than the one to start from: prior variances that few rows suggest may be far too
+  small, and under a narrow posterior a site describes its factor nowhere else;
+- first those whose site is next to right wherever later rows may take the posterior: outliers and rows of high leverage
+  stay. Of losses with kinks only exceptional rows stay, and others go in the order they came: rows with kinks close by
+  have all of the curvature, and choosing among them would take it from the rest.
 
-Of a noise scale that is found with the rows, those that are gone keep a Gaussian of its logarithm, the second-order
-expansion of their log evidence.
+What rows that are gone say of the logarithm of a noise scale is kept to second order.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from cavity.ep.hyperparameters import Hyperparameters
 from cavity.ep.natural import DenseNatural, Gaussian, NaturalParameters
 from cavity.ep.posteriors import DensePosterior, JointPosterior
 from cavity.ep.result import Refusal, Result, Status
-from cavity.ep.sites import RowSites, log_scale, noise_slope
+from cavity.ep.sites import RowSites, by_row, log_scale, noise_slope
 from cavity.factors.rows import Rows
 from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian
@@ -39,7 +40,7 @@ from cavity.losses.noise import log_normalizer, with_scale
 from cavity.moments import tilts
 from cavity.terms.prior import Prior
 
-# How fitting rows of a stream may end; those that are kept are fitted again.
+# How an update may end: the rows are fitted again later.
 _FINE = (Status.CONVERGED, Status.SINGLE_PASS, Status.MAX_ITER)
 _OPTIONS = Options(max_iter=100, tol=0.01)
 
@@ -126,53 +127,37 @@ def retire(
 
     ``priors`` are those under which sites are found that no longer change.
     """
-    worked, unsettled = [], np.zeros(rows.shape[0])
+    loss, settled, unsettled = results[0].loss, [], np.zeros(rows.shape[0])
     for k, (result, prior) in enumerate(zip(results, priors, strict=True)):
-        sites = _sites_of(result, rows)
-        work = posterior_of(rows, result.prior, result.sites)
-        if work.scale(1.0, 1.0, prior) and not np.array_equal(prior.precision, result.prior.precision):
-            run(result.loss, rows, work, _OPTIONS, predictor=k, sites=sites)
+        sites, work = _sites_of(result, rows), posterior_of(rows, result.prior, result.sites)
+        if not np.array_equal(prior.precision, result.prior.precision) and work.scale(1.0, 1.0, prior):
+            run(loss, rows, work, _OPTIONS, predictor=k, sites=sites)
         for part in work.parts(False):
             one = sites.part(part)
             one.mean[:], one.variance[:] = work.predictors(part)
-        unsettled += _unsettled(result.loss, rows.targets[k], rows.weights, sites)
-        worked.append((work, sites))
-    if offers(results[0].loss).pieces is not None:
+        unsettled += _unsettled(loss, rows.targets[k], rows.weights, sites)
+        settled.append((work, sites))
+    if offers(loss).pieces is not None:
         unsettled = np.where(unsettled > 1.0, unsettled, 0.0)
     order = np.lexsort((rows.order, unsettled))
-    gone, kept = order[: max(order.size - keep, 0)], order[max(order.size - keep, 0) :]
-    gone, kept = (some[np.argsort(rows.order[some])] for some in (gone, kept))
-    after, noise = [], (0.0, 0.0)
-    for k, (before, result, (work, sites)) in enumerate(zip(known, results, worked, strict=True)):
-        left = np.zeros(rows.shape[0], dtype=bool)
-        left[gone] = True
+    gone, kept = (some[np.argsort(rows.order[some])] for some in np.split(order, [max(order.size - keep, 0)]))
+    is_gone = np.isin(np.arange(order.size), gone)
+    after, noise, weights = [], (0.0, 0.0), rows.weights[gone]
+    for before, targets, (work, sites) in zip(known, rows.targets, settled, strict=True):
         flat, shift = np.zeros_like(work.flat), np.zeros_like(work.shift)
         for part in work.parts(False):
-            one = sites.part(part)
-            flat += work.flat_of_sites(part, np.where(_like(left[part], one.precision), one.precision, 0.0))
-            shift += work.sum_of_shifts(part, np.where(_like(left[part], one.shift), one.shift, 0.0))
-        theirs = RowSites(**{name: values[gone] for name, values in _named(sites).items()})
-        scale = log_scale(result.loss, rows.targets[k][gone], rows.weights[gone], theirs)
-        lower = DenseNatural.of_flat(flat, shift)
-        whole = np.tril(lower.information) + np.tril(lower.information, -1).T
-        after.append(before.plus(DenseNatural(whole, shift, scale)))
-        if "scale" in getattr(result.loss, "_fields", ()) and sites.shift.ndim == 1:
-            mean, variance = _cavities(theirs)
-            slope, information = noise_slope(
-                result.loss, rows.targets[k][gone], mean, variance, rows.weights[gone]
-            )
-            information = max(float(information), 0.5 * abs(float(slope)))
-            noise = information, information * math.log(result.loss.scale) + float(slope)
+            one, share = sites.part(part), is_gone[part].astype(np.float64)
+            flat += work.flat_of_sites(part, by_row(share, one.precision))
+            shift += work.sum_of_shifts(part, by_row(share, one.shift))
+        theirs = sites.part(gone)
+        lower = np.tril(DenseNatural.of_flat(flat, shift).information)
+        scale = log_scale(loss, targets[gone], weights, theirs)
+        after.append(before.plus(DenseNatural(lower + np.tril(lower, -1).T, shift, scale)))
+        if "scale" in getattr(loss, "_fields", ()):
+            slope, information = noise_slope(loss, targets[gone], *_cavities(theirs), weights).tolist()
+            information = max(information, 0.5 * abs(slope))
+            noise = information, information * math.log(loss.scale) + slope
     return Retired(tuple(after), kept, gone, noise)
-
-
-def _named(sites: RowSites) -> dict[str, FloatArray]:
-    names = ("precision", "shift", "step", "last_precision", "last_slope", "mean", "variance", "offset")
-    return {name: getattr(sites, name) for name in names}
-
-
-def _like(left: NDArray[np.bool_], values: FloatArray) -> NDArray[np.bool_]:
-    return left.reshape(-1, *(1,) * (values.ndim - 1))
 
 
 def _sites_of(result: Result, rows: Rows) -> RowSites:
@@ -190,12 +175,13 @@ def _cavities(sites: RowSites) -> tuple[FloatArray, FloatArray]:
 
 
 def _unsettled(loss: Any, targets: FloatArray, weights: FloatArray, sites: RowSites) -> FloatArray:
-    """By how many nats the site of every row is wrong a standard deviation of its cavity away, relative to the mean.
+    """By how many nats the site of every row is wrong a standard deviation of its cavity to each side of its mean.
 
-    Later rows may take the posterior there. Of rows of several predictors the share of the site in the posterior.
+    Relative to the posterior mean; later rows may take the posterior there. Of several predictors, which offer no such
+    points, the share of the site in the posterior.
     """
     if sites.shift.ndim > 1:
-        return np.einsum("nij,nji->n", sites.precision, sites.variance)
+        return np.asarray(np.einsum("nij,nji->n", sites.precision, sites.variance))
     mean, variance = _cavities(sites)
 
     def wrong(z: FloatArray) -> FloatArray:

@@ -103,8 +103,8 @@ class RowSites:
         rows = len(self.step)
         return sum(float(np.sum(self.step[part])) for part in self._pieces()) / rows if rows else 1.0
 
-    def part(self, part: slice) -> RowSites:
-        """Return views of the sites of some rows."""
+    def part(self, part: slice | NDArray[np.intp]) -> RowSites:
+        """Return the sites of some rows: views of a slice, copies of others."""
         return RowSites(**{name: getattr(self, name)[part] for name in _ARRAYS}, max_step=self.max_step)
 
     def accept(self, changes: Changes, step: FloatArray) -> None:

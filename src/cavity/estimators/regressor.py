@@ -35,6 +35,7 @@ from cavity.estimators.rows import (
 )
 from cavity.estimators.runs import Coding, Prepared, Summary, Task, is_source
 from cavity.estimators.streams import StreamingEP, of_columns, pooled_prior, scale_of
+from cavity.factors.columns import ColumnSums
 from cavity.gaussians.factorial import LOG_2PI, FactorialGaussian
 from cavity.gaussians.mixture import GaussianMixture, normal_mixture_quantile
 from cavity.losses import Loss
@@ -516,6 +517,13 @@ class LinearSpread(NormalisedTargets):
     def _is_linear(self) -> bool:
         """Whether the log standard deviation is to be linear."""
         return isinstance(self.scale, str) and self.scale == "linear"
+
+    def _measure(self, sums: Callable[[], ColumnSums]) -> Parameters:
+        """Measure columns of given variances, too: those of the log scale's coefficients are to be found."""
+        p = super()._measure(sums)
+        if self._sums is None and self._is_linear:
+            self._sums = sums()
+        return p
 
     def _spread_part(self) -> Any:
         if not self._is_spread:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
@@ -30,11 +30,10 @@ from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis, analyse
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.losses import Loss, offers
-from cavity.losses.noise import log_normalizer, with_scale
+from cavity.losses import Loss
+from cavity.losses.noise import with_scale
 from cavity.moments import tilts
 from cavity.schemes import ExactProjection
-from cavity.terms.prior import Prior
 
 # Rows that share one site of a product of Gaussians: as in figure 2 of the paper.
 BATCH_SIZE = 10
@@ -84,7 +83,9 @@ def run_blocks(rows: Any, task: Task, keeping: Keeping | None = None) -> list[Re
         tried = []
         for start in starts:
             work: RowPosterior = (
-                posterior_of(rows, task.prior) if analysis is None else SparsePosterior(rows, analysis, task.prior, matrix)
+                posterior_of(rows, task.prior)
+                if analysis is None
+                else SparsePosterior(rows, analysis, task.prior, matrix)
             )
             sites = None if make_sites is None else make_sites(loss)
             with loop_report(p.verbose, p.max_iter, p.tol, rows.shape[0], place) as report:

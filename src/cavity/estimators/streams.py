@@ -63,7 +63,8 @@ class ProductStreams:
 
     def __init__(self, loss: Loss, posteriors: Sequence[Any], priors: Sequence[FactorialGaussian]) -> None:
         # Numba is imported when a product of Gaussians is streamed.
-        fitting, linear, stream = (import_module(f"cavity.ep.{name}") for name in ("fit", "compiled", "product_streams"))
+        modules = ("fit", "compiled", "product_streams")
+        fitting, linear, stream = (import_module(f"cavity.ep.{name}") for name in modules)
         options = fitting.make_options(1, max_iter=1, sites="none")
         reason = linear.why_not(loss, ExactProjection(), options)
         if reason:
@@ -208,11 +209,11 @@ def opens(model: Any) -> bool:
     )
 
 
-# Rows per coefficient that are fitted together at least: fewer are often separable, or leave no noise, and suggest
-# variances that are far off.
+# Rows per coefficient that are always kept, and fitted together with as many others: fewer are often separable, or leave
+# no noise, and suggest variances that are far off.
 ROWS_PER_COEFFICIENT = 10
-# The first rows of a stream are kept as long as they hold at most so many numbers, two megabytes: until then the
-# posterior is that of a fit.
+# The last rows of a stream are kept and fitted together as long as they hold at most so many numbers, two megabytes:
+# until then the posterior is that of a fit. Beyond, half of them go.
 KEPT_NUMBERS = 2**18
 # Parameters that may change between two calls: the others say what the posterior is one of.
 _MAY_CHANGE = ("verbose", "max_iter", "tol", "random_state", "class_weight", "covariance")
@@ -226,8 +227,8 @@ class StreamingEP(LinearEP):
     """Adds what the rows of a call, or another model, say to what is known, and lets prior and noise follow.
 
     There are three ways. Of the squared loss sums over all rows say everything, at any time (`_take_sums`). Of other
-    losses the last rows are kept until there are enough of them, and fitted together with what was known before
-    (`_take_kept`). Products of Gaussians take rows once (`_take_products`).
+    losses the last rows are kept, and fitted together with what was known before (`_take_kept`, `cavity.ep.online`).
+    Products of Gaussians take rows once (`_take_products`).
     """
 
     # The last rows of a stream with a full covariance, and what was known before them.
@@ -398,12 +399,13 @@ class StreamingEP(LinearEP):
 
     @property
     def _most_kept(self) -> int:
-        """Number of rows that are kept at most."""
-        return max(ROWS_PER_COEFFICIENT * self._priors[0].dim, KEPT_NUMBERS // (self._width + int(self._intercept)))
+        """Number of rows after which half of them go."""
+        few, width = ROWS_PER_COEFFICIENT * self._priors[0].dim, self._width + int(self._intercept)
+        return 2 * max(few, KEPT_NUMBERS // (2 * width))
 
     def _rows_to_fit(self, kept: KeptRows) -> float:
         """At how many kept rows they are fitted again: twice as many as before, or as many as are kept at most."""
-        return min(2 * self._most_kept, max(2 * kept.fitted, (GROWTH - 1.0) * kept.totals.rows))
+        return min(self._most_kept, max(2 * kept.fitted, (GROWTH - 1.0) * kept.totals.rows))
 
     def _settle(self) -> None:
         """Fit the rows that are kept once more if some of them were only added since.
@@ -451,18 +453,18 @@ class StreamingEP(LinearEP):
         kept = self._follow_noise(kept._replace(known=known, columns=columns), taken.results[0].noise)
         self._totals = self._totals.plus(self._constants(data, self._loss))
         kept = kept._replace(parts=(data,), fitted=size, wait=0)
-        if size >= 2 * self._most_kept:
+        if size >= self._most_kept:
             kept = self._retired(kept, rows, taken.results, [self._wider(one, prior) for one in taken.priors])
         self._kept, self._unsettled = kept, False
 
-    def _wider(self, found: FactorialGaussian, start: FactorialGaussian) -> FactorialGaussian:
+    def _wider(self, found: Any, start: FactorialGaussian) -> Any:
         """Prior with the larger of the variances that were found and those to start from."""
         psi = [hyperparameters_of(one, self._free) for one in (found, start)]
         return with_hyperparameters(found, self._free, np.maximum(*psi))
 
     def _retired(self, kept: KeptRows, rows: Rows, results: Any, priors: Any) -> KeptRows:
         """Let half of the rows go, with what they say."""
-        found = retire(rows, results, kept.known, priors, self._most_kept)
+        found = retire(rows, results, kept.known, priors, self._most_kept // 2)
         stay, gone = (
             Data(
                 rows.X[rows.order[places]],
@@ -484,7 +486,7 @@ class StreamingEP(LinearEP):
         )
 
     def _totals_of(self, data: Data) -> Totals:
-        """Sums over rows."""
+        """Add up rows of a stream."""
         return Totals.of(data.X.shape[0], data.weights)
 
     def _normalised_again(self, data: Data) -> Data:
