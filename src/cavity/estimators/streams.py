@@ -209,8 +209,8 @@ def opens(model: Any) -> bool:
     )
 
 
-# Rows per coefficient that are always kept, and fitted together with as many others: fewer are often separable, or leave
-# no noise, and suggest variances that are far off.
+# Rows per coefficient that are always kept, and fitted together with as many others: fewer are often separable, or
+# leave no noise, and suggest variances that are far off.
 ROWS_PER_COEFFICIENT = 10
 # The last rows of a stream are kept and fitted together as long as they hold at most so many numbers, two megabytes:
 # until then the posterior is that of a fit. Beyond, half of them go.
