@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cavity.ep.hyperparameters import Hyperparameters
-from cavity.ep.natural import DenseNatural
 from cavity.ep.online import retire, update
+from cavity.ep.posteriors import DenseNatural
 from cavity.factors.rows import Rows
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Absolute, Hinge, Logistic, Poisson

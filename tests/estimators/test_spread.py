@@ -196,7 +196,7 @@ def test_few_rows_do_not_decide_on_the_prior_in_the_first_loop():
 
 def test_units_of_columns_do_not_matter_with_a_given_prior_variance():
     X, y = widening(n=60)
-    one = EPRegressor(loss="normal", scale="linear", prior_variance=1.0, tol=1e-6).fit(X, y)
-    other = EPRegressor(loss="normal", scale="linear", prior_variance=1e-12, tol=1e-6).fit(1e6 * X, y)
-    np.testing.assert_allclose(1e6 * other.scale_coef_, one.scale_coef_, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(1e6 * other.coef_, one.coef_, rtol=1e-5, atol=1e-5)
+    one = EPRegressor(loss="normal", scale="linear", prior_variance=1.0).fit(X, y)
+    other = EPRegressor(loss="normal", scale="linear", prior_variance=1e-12).fit(1e6 * X, y)
+    assert np.max(np.abs(1e6 * other.scale_coef_ - one.scale_coef_) / one.scale_coef_std_) < 0.01
+    assert np.max(np.abs(1e6 * other.coef_ - one.coef_) / one.coef_std_) < 0.01

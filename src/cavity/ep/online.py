@@ -18,23 +18,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cavity._types import FloatArray
-from cavity.ep.blocks import run
+from cavity.ep.blocks import RowSites, log_scale, noise_slope, run
 from cavity.ep.driver import Options
 from cavity.ep.hyperparameters import Hyperparameters
-from cavity.ep.natural import DenseNatural, Gaussian, NaturalParameters
-from cavity.ep.posteriors import DensePosterior, JointPosterior
+from cavity.ep.posteriors import DenseNatural, DensePosterior, JointPosterior, NaturalParameters
 from cavity.ep.result import Refusal, Result, Status
-from cavity.ep.sites import RowSites, by_row, log_scale, noise_slope
 from cavity.factors.rows import Rows
 from cavity.gaussians.dense import DenseGaussian
-from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss, offers
 from cavity.losses.noise import log_normalizer, with_scale
 from cavity.moments import tilts
@@ -45,17 +42,31 @@ _FINE = (Status.CONVERGED, Status.SINGLE_PASS, Status.MAX_ITER)
 _OPTIONS = Options(max_iter=100, tol=0.01)
 
 
-class Update(NamedTuple):
-    """What is known after rows of a stream; posteriors where they were found with it."""
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What is known after rows of a stream.
 
-    knowledge: tuple[NaturalParameters, ...]
+    Parameters
+    ----------
+    sites
+        Products of all sites, of every linear predictor.
+    priors, loss
+        With the hyperparameters that were found.
+    refused, updates
+        How many updates were refused and why, of how many.
+    status
+        How it went.
+    results
+        The runs of EP, unless a single row was taken.
+    """
+
+    sites: tuple[NaturalParameters, ...]
     priors: tuple[Prior, ...]
     loss: Loss
     refused: Counter[Refusal]
     updates: int
-    posteriors: tuple[Gaussian, ...] | None = None
-    status: Status | None = None  # None: by what was refused
-    results: tuple[Result, ...] = ()  # of every linear predictor
+    status: Status
+    results: tuple[Result, ...] = ()
 
 
 class Retired(NamedTuple):
@@ -93,7 +104,7 @@ def update(
     loss: Loss,
     rows: Rows,
     known: Sequence[Any],
-    priors: Sequence[FactorialGaussian],
+    priors: Sequence[Prior],
     free: Hyperparameters,
 ) -> Update:
     """Update what is known of every linear predictor by EP within some rows."""
@@ -115,8 +126,8 @@ def update(
         outcomes[0].loss,
         refused,
         sum(o.trace.updates for o in outcomes),
-        status=status,
-        results=tuple(outcomes),
+        status,
+        tuple(outcomes),
     )
 
 
@@ -131,7 +142,8 @@ def retire(
     for k, (result, prior) in enumerate(zip(results, priors, strict=True)):
         sites, work = _sites_of(result, rows), posterior_of(rows, result.prior, result.sites)
         if not np.array_equal(prior.precision, result.prior.precision) and work.scale(1.0, 1.0, prior):
-            run(loss, rows, work, _OPTIONS, predictor=k, sites=sites)
+            wide = run(loss, rows, work, _OPTIONS, predictor=k, sites=sites)
+            work = posterior_of(rows, prior, wide.sites)
         for part in work.parts(False):
             one = sites.part(part)
             one.mean[:], one.variance[:] = work.predictors(part)
@@ -147,14 +159,17 @@ def retire(
         flat, shift = np.zeros_like(work.flat), np.zeros_like(work.shift)
         for part in work.parts(False):
             one, share = sites.part(part), is_gone[part].astype(np.float64)
-            flat += work.flat_of_sites(part, by_row(share, one.precision))
-            shift += work.sum_of_shifts(part, by_row(share, one.shift))
+            # Transposed, numbers, vectors and matrices have the rows as their last axis.
+            flat += work.flat_of_sites(part, (share * one.precision.T).T)
+            shift += work.sum_of_shifts(part, (share * one.shift.T).T)
         theirs = sites.part(gone)
         lower = np.tril(DenseNatural.of_flat(flat, shift).information)
         scale = log_scale(loss, targets[gone], weights, theirs)
         after.append(before.plus(DenseNatural(lower + np.tril(lower, -1).T, shift, scale)))
         if "scale" in getattr(loss, "_fields", ()):
-            slope, information = noise_slope(loss, targets[gone], *_cavities(theirs), weights).tolist()
+            cavity = theirs.cavities(weights, 1.0, 1.0)
+            at = targets[gone], cavity.mean + theirs.offset, cavity.variance
+            slope, information = noise_slope(loss, *at, np.where(cavity.improper, 0.0, weights)).tolist()
             information = max(information, 0.5 * abs(slope))
             noise = information, information * math.log(loss.scale) + slope
     return Retired(tuple(after), kept, gone, noise)
@@ -167,13 +182,6 @@ def _sites_of(result: Result, rows: Rows) -> RowSites:
     return sites
 
 
-def _cavities(sites: RowSites) -> tuple[FloatArray, FloatArray]:
-    """Means and variances of the predictors of rows, offsets included, under their cavities."""
-    share = np.maximum(1.0 - sites.precision * sites.variance, 1e-10)
-    variance = sites.variance / share
-    return sites.mean + variance * (sites.precision * sites.mean - sites.shift) + sites.offset, variance
-
-
 def _unsettled(loss: Any, targets: FloatArray, weights: FloatArray, sites: RowSites) -> FloatArray:
     """By how many nats the site of every row is wrong a standard deviation of its cavity to each side of its mean.
 
@@ -182,7 +190,8 @@ def _unsettled(loss: Any, targets: FloatArray, weights: FloatArray, sites: RowSi
     """
     if sites.shift.ndim > 1:
         return np.asarray(np.einsum("nij,nji->n", sites.precision, sites.variance))
-    mean, variance = _cavities(sites)
+    cavity = sites.cavities(weights, 1.0, 1.0)
+    mean, std = cavity.mean + sites.offset, np.sqrt(cavity.variance)
 
     def wrong(z: FloatArray) -> FloatArray:
         beside = z - sites.offset
@@ -190,9 +199,9 @@ def _unsettled(loss: Any, targets: FloatArray, weights: FloatArray, sites: RowSi
         return np.asarray(-weights * loss.value(targets, z) - site)
 
     with np.errstate(all="ignore"):
-        here, std = wrong(sites.mean + sites.offset), np.sqrt(variance)
+        here = wrong(sites.mean + sites.offset)
         found = np.abs(wrong(mean - std) - here) + np.abs(wrong(mean + std) - here)
-    return np.where(np.isfinite(found), found, np.inf)
+    return np.where(np.isfinite(found) & ~cavity.improper, found, np.inf)
 
 
 def update_row(
