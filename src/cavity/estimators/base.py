@@ -329,7 +329,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         if p.formula is not None and targets.kind == "reals" and targets.finds_scale:
             design.terms.require_repeats(X)
         targets, data, totals = targets.with_intercept(design.intercept).read(X, y, sample_weight, offset)
-        sums = ColumnSums.of(data.X, data.weights) if design.needs_sums else None
+        sums = ColumnSums.of(data.X, data.weights) if design.needs_sums or targets.is_linear else None
         columns = design.columns(sums)
         joint = targets.joint(data.X.shape[0], design.width + design.intercept, p.covariance, stream=False)
         if joint is not None:
@@ -373,7 +373,11 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             levels = {name: list(known) for name, known in summary.categories.items()}
             design = ColumnDesign.of(p, summary.features, names, levels, summary.preprocessing)
             targets, coding, totals = targets.adopt(summary)
-            sums = summary.sums.wider(design.width - summary.sums.mean.size) if design.needs_sums else None
+            sums = (
+                summary.sums.wider(design.width - summary.sums.mean.size)
+                if design.needs_sums or targets.is_linear
+                else None
+            )
             columns, width = design.columns(sums), design.width + design.intercept
             joint = targets.joint(int(summary.weight), width, p.covariance, stream=False)
             if joint is not None:
