@@ -24,8 +24,7 @@ from cavity.ep.hyperparameters import (
     settings_around,
     with_hyperparameters,
 )
-from cavity.ep.natural import DenseNatural
-from cavity.ep.posteriors import DensePosterior, SparsePosterior
+from cavity.ep.posteriors import DenseNatural, DensePosterior, SparsePosterior
 from cavity.factors.rows import Rows
 from cavity.gaussians import analyse
 from cavity.losses import Logistic, Squared
@@ -165,7 +164,8 @@ def test_ep_finds_the_hyperparameters_of_a_logistic_model(storage):
         return result.log_evidence - penalty - sum(0.3 * np.sqrt(b.structure.spread(b.psi)[0]) for b in moved.blocks)
 
     work = posterior_of(storage, rows, prior)
-    result = run(Logistic(), rows, work, Options(tol=1e-4), hyperparameters=Hyperparameters(groups))
+    # The variance of the walk goes to zero: its precision of 1e9 leaves means of a dense posterior 4 digits.
+    result = run(Logistic(), rows, work, Options(tol=1e-3), hyperparameters=Hyperparameters(groups))
     assert result.status.name == "CONVERGED"
     psi = hyperparameters_of(result.prior, groups)
     psi = np.maximum(psi, -12.0)  # a run begins at the prior, whose ridge is rounding below
@@ -184,7 +184,7 @@ def test_a_posterior_needs_no_prior_that_is_proper_to_rounding():
     psi[4] = bounds(prior, groups)[0][4]
     moved = with_hyperparameters(prior, groups, psi)
     work, _ = normal_posterior("sparse", X, y, prior)
-    again = SparsePosterior.of(moved, work.natural(0.0))
+    again = work.natural(0.0).working(moved)
     precision = matrix_of(moved) + X.T @ X / 0.7**2
     np.testing.assert_allclose(again.variance(), np.diag(np.linalg.inv(precision)), rtol=1e-3)
     sites = again.natural(0.0).information.toarray()
