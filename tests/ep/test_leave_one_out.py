@@ -76,7 +76,7 @@ def test_one_of_several_equal_rows_leaves_the_others():
         _, other = fitted(Logistic(), np.delete(grid[chosen], row, axis=0), np.delete(y, row))
         x = np.append(grid[chosen[row]], 1.0)
         mean, std = x @ other.posterior.mean, np.sqrt(x @ other.posterior.covariance @ x)
-        assert left.mean[i] == pytest.approx(mean, abs=0.05 * std)
+        assert left.mean[i] == pytest.approx(mean, abs=0.15 * std)
         assert np.sqrt(left.variance[i]) == pytest.approx(std, rel=0.1)
 
 

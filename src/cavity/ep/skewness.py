@@ -1,4 +1,4 @@
-r"""Marginals that are not Gaussian: their skewness and width, to second order, from the tilted distributions of the rows.
+r"""Marginals that are not Gaussian: their skewness and width, to second order, from the tilted distributions of rows.
 
 The posterior is EP's Gaussian times the ratios of factors to sites, whose first two moments are matched. What is left
 of the ratio of row i is led by the third cumulant of its tilted distribution. With :math:`b_i` that cumulant over the
