@@ -474,11 +474,12 @@ class JointPosterior(DensePosterior):
             sums = np.zeros((left.size, upper.size), order="F")
             for piece in _pieces(n, 16 * left.size):
                 weights = np.ascontiguousarray(precisions[piece, upper, lower])
-                sums = dgemm(1.0, _squares(A[piece]).T, weights.T, trans_a=1, trans_b=1, beta=1.0, c=sums, overwrite_c=1)
+                squares = _squares(A[piece])
+                sums = dgemm(1.0, squares.T, weights.T, trans_a=1, trans_b=1, beta=1.0, c=sums, overwrite_c=1)
             block = np.empty((d, d))
-            for i, j, entries in zip(upper, lower, sums.T, strict=True):
+            for a, b, entries in zip(upper, lower, sums.T, strict=True):
                 block[left, right] = block[right, left] = entries
-                information[i * d : (i + 1) * d, j * d : (j + 1) * d] += block
+                information[a * d : (a + 1) * d, b * d : (b + 1) * d] += block
             return information
         for piece in _pieces(n, self.prior.dim):
             rows = A[piece]
