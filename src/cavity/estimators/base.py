@@ -19,7 +19,7 @@ from cavity._types import FloatArray
 from cavity.ep.hyperparameters import Hyperparameters
 from cavity.ep.posteriors import Gaussian
 from cavity.ep.result import Result, Status
-from cavity.estimators import reports, streams
+from cavity.estimators import reports, streams, term_reports
 from cavity.estimators.checkpoints import Checkpoint, described
 from cavity.estimators.columns import ColumnDesign, FirstRows, Preprocessing
 from cavity.estimators.fitted import Fitted
@@ -222,6 +222,8 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         Where it was found, it is that of coefficients of columns in the units `prior_units_`.
         """
         fitted = self._fitted
+        if isinstance(fitted.design, TermDesign):
+            raise AttributeError("a model with terms has components_, standard deviations and correlations")
         named, priors = fitted.design.groups, fitted.priors
         if len(named) > 1 or (named and fitted.design.variances is not None):
             return {name: float(priors[0].variance[columns[0]]) for name, columns in named.items()}
@@ -565,7 +567,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
 
     # Reports.
 
-    def summary(self, level: float = 0.95) -> Any:
+    def summary(self, level: float = 0.95, levels: bool = False) -> Any:
         """Table of coefficients with means, standard deviations, intervals and the probability of being positive.
 
         For the logistic loss, counts and positive targets, the table also contains the exponentials of the mean and the
@@ -575,21 +577,99 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         standardised columns where these are. If there are several linear predictors, the first index names the class,
         or ``"mean"`` and ``"log scale"``.
 
+        With a formula or terms, the table has blocks: ``"fixed"`` coefficients, ``"smooths"`` with their effective
+        degrees of freedom, and ``"components"``, standard deviations and correlations of effects and the scale of the
+        noise, with standard errors and intervals.
+
         Parameters
         ----------
         level : float, default=0.95
             Posterior probability of the intervals.
+        levels : bool, default=False
+            Whether a model with terms has a further block ``"levels"`` with the effects of all levels.
 
         Returns
         -------
         pandas.DataFrame or str
             A DataFrame if pandas is installed, text otherwise.
         """
-        return reports.summary(self._fitted, level)
+        fitted = self._fitted
+        if isinstance(fitted.design, TermDesign):
+            return term_reports.summary(fitted, level, levels)
+        return reports.summary(fitted, level)
+
+    def effects(self, name: str, level: float = 0.95) -> Any:
+        """Table of the effects of the levels of a group, or of the regions of a map, with intervals.
+
+        Parameters
+        ----------
+        name : str
+            The group, such as ``"subject"``, or the term, such as ``"(days | subject)"``.
+        level : float, default=0.95
+            Posterior probability of the intervals.
+
+        Returns
+        -------
+        pandas.DataFrame or str
+            One row per effect and level, in units of the linear predictor.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from cavity import EPRegressor
+        >>> frame = pd.DataFrame({"g": list("aabbcc") * 4, "y": [1.0, 2.0, 4.0, 5.0, 8.0, 9.0] * 4})
+        >>> EPRegressor(formula="y ~ (1 | g)").fit(frame).effects("g")["mean"].round(1).tolist()
+        [-3.5, -0.5, 4.0]
+        """
+        return term_reports.effects(self._fitted, name, level)
+
+    def partial_effect(self, name: str, grid: Any = None, level: float = 0.95) -> Any:
+        """Effect of one term along a grid, its mean over the data subtracted, with intervals of the mean.
+
+        Parameters
+        ----------
+        name : str
+            The term, such as ``"s(bmi)"``, or the column that it reads, such as ``"bmi"``.
+        grid : array or DataFrame, optional
+            Values of the column, or a table where the term reads several. By default, a curve is shown over the range
+            of the data.
+        level : float, default=0.95
+            Posterior probability of the intervals.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The grid, and means, standard deviations and intervals in units of the linear predictor.
+        """
+        return term_reports.partial_effect(self._fitted, name, grid, level)
+
+    @property
+    def components_(self) -> dict[str, dict[str, float]]:
+        """Standard deviations and correlations of the effects of all terms, and the scale of the noise, as found."""
+        return term_reports.components(self._fitted)
+
+    def plot_terms(self, level: float = 0.95, top: int = 40) -> Any:
+        """Plot the curves of all terms with bands, and the effects of levels in their order. Needs matplotlib.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Posterior probability of bands and intervals.
+        top : int, default=40
+            Maximum number of levels: the lowest and the highest.
+
+        Returns
+        -------
+        ndarray of matplotlib Axes
+            One per term, with ``shape (n_lines, 3)``.
+        """
+        return term_reports.plot_terms(self._fitted, level, top)
 
     def summary_columns(self, level: float = 0.95) -> tuple[list[Any], dict[str, FloatArray]]:
         """Labels and columns of `summary`, for those who do without pandas; arguments as there."""
-        return reports.summary_columns(self._fitted, level)
+        fitted = self._fitted
+        own = term_reports if isinstance(fitted.design, TermDesign) else reports
+        return own.summary_columns(fitted, level)
 
     def contrast(self, *weights: Any, level: float = 0.95) -> Any:
         """Table of linear combinations of coefficients, from their joint posterior.

@@ -309,8 +309,8 @@ class Numbers:
     ) -> tuple[Prior, tuple[Group, ...]]:
         """Prior of all coefficients of a posterior, and groups whose hyperparameters are to be found."""
         predictors = getattr(loss, "predictors", 1)
-        # Logarithms of means have the rate of log odds, real targets a fifth of it. Variances of terms under normal noise
-        # are those of restricted maximum likelihood.
+        # Logarithms of means have the rate of log odds, real targets a fifth of it. With normal noise, terms have the
+        # variances of restricted maximum likelihood.
         rate = 0.2 * RATE if self.kind == "reals" else RATE
         rate = 0.0 if isinstance(design, TermDesign) and isinstance(loss, losses.Squared) else rate
         if predictors == 1 or not self.is_linear:

@@ -91,7 +91,7 @@ def coefficient_table(labels: list[Any], columns: dict[str, FloatArray], kind: s
         if not grouped:
             table.index.name = "coefficient"
         return table
-    return _as_text([in_one(label) for label in labels], columns)
+    return text_of([in_one(label) for label in labels], columns)
 
 
 def in_one(label: Any) -> str:
@@ -160,7 +160,7 @@ def _in_words(row: FloatArray, names: Sequence[str]) -> str:
     return words or "0"
 
 
-def _as_text(labels: list[str], columns: dict[str, FloatArray]) -> str:
+def text_of(labels: list[str], columns: dict[str, FloatArray]) -> str:
     """Write columns of numbers under their names, the labels before them."""
     room = max([len("coefficient"), *map(len, labels)])
     lines = [f"{'coefficient':{room}s}" + "".join(f"{name:>14s}" for name in columns)]
@@ -178,33 +178,33 @@ def summary_columns(fitted: Fitted, level: float = 0.95) -> tuple[list[Any], dic
     """Labels and columns of the summary."""
     level = number_between("level", level, 0.0, 1.0, "()")
     labels, found = _named_coefficients(fitted, level)
-    return coefficient_columns(labels, found, level, _is_log(fitted), _components(fitted, level))
+    return coefficient_columns(labels, found, level, is_log(fitted), _components(fitted, level))
 
 
 def contrast(fitted: Fitted, weights: Any, level: float) -> Any:
     """Make the table of `EPClassifier.contrast`."""
     level = number_between("level", level, 0.0, 1.0, "()")
     posterior, design = fitted.posterior, fitted.design
-    groups, is_log, what = fitted.targets.names(fitted.loss), _is_log(fitted), fitted.targets.what
+    groups, as_ratios, what = fitted.targets.names(fitted.loss), is_log(fitted), fitted.targets.what
     labels, weighted = combinations(weights, _names(fitted), groups)
     rows = np.roll(np.array(weighted), -int(design.intercept), axis=-1)
     units, offsets = posterior.units
     if rows.ndim == 3:
         found = np.einsum("rgc,gc->r", rows, posterior.moments[0])
         marginals = Marginals.of(found, posterior.variance_between(units * rows), level)
-        return coefficient_table(*coefficient_columns(labels, marginals, level, is_log))
+        return coefficient_table(*coefficient_columns(labels, marginals, level, as_ratios))
     constants = np.sum(rows[:, design.width :], axis=1)
     each = [
         combined(one, rows, level).changed(float(unit), float(offset) * constants)
         for one, unit, offset in zip(posterior.each, units[:, 0], offsets[:, 0], strict=True)
     ]
     places = labels if groups is None else [(group, label) for group in groups for label in labels]
-    return coefficient_table(*coefficient_columns(places, joined(each), level, is_log), what)
+    return coefficient_table(*coefficient_columns(places, joined(each), level, as_ratios), what)
 
 
 def plot_coefficients(fitted: Fitted, ax: Any, top: int, level: float) -> Any:
     """Draw what `EPClassifier.plot_coefficients` draws."""
-    plt, (labels, found) = _pyplot(), _named_coefficients(fitted, level)
+    plt, (labels, found) = pyplot(), _named_coefficients(fitted, level)
     unit = fitted.columns.unit
     plain = bool(np.all(unit == 1.0))
     if not plain:
@@ -230,7 +230,7 @@ def plot_coefficients(fitted: Fitted, ax: Any, top: int, level: float) -> Any:
 
 def plot_trace(fitted: Fitted, tol: float, ax: Any) -> Any:
     """Draw what `EPClassifier.plot_trace` draws."""
-    plt, traces = _pyplot(), fitted.trace if isinstance(fitted.trace, tuple) else (fitted.trace,)
+    plt, traces = pyplot(), fitted.trace if isinstance(fitted.trace, tuple) else (fitted.trace,)
     if ax is None:
         _, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
     names: Any = fitted.targets.names(fitted.loss) if len(traces) > 1 else [None]
@@ -361,12 +361,13 @@ def _names(fitted: Fitted) -> list[str]:
     return [*(["intercept"] if fitted.design.intercept else []), *fitted.design.names]
 
 
-def _is_log(fitted: Fitted) -> bool:
+def is_log(fitted: Fitted) -> bool:
     """Whether coefficients are logarithms of ratios: of odds, or of means."""
     return offers(fitted.loss).logistic is not None or fitted.loss.targets in ("counts", "positives", "classes")
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
+    """Return matplotlib's interface; an error says how to install it."""
     try:
         return import_module("matplotlib.pyplot")
     except ModuleNotFoundError as error:
