@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import gammaincinv, ndtri
+from scipy.special import gammainc, gammaincinv, ndtr, ndtri
 
 from cavity._types import FloatArray
 from cavity.ep.blocks import RowSites
@@ -40,10 +40,15 @@ class Shapes(NamedTuple):
     skewness: FloatArray
     widening: FloatArray
 
-    def quantiles(self, mean: FloatArray, std: FloatArray, q: float) -> FloatArray:
-        """Quantile at probability ``q`` of marginals whose Gaussian has these means and deviations."""
+    def quantiles(self, q: float) -> FloatArray:
+        """Quantiles at probability ``q``, in deviations of the Gaussian from its mean."""
         g = self.skewness / self.widening**1.5
-        return mean + std * np.sqrt(self.widening) * skewed_quantile(g, q)
+        return np.asarray(np.sqrt(self.widening) * skewed_quantile(g, q))
+
+    def above(self, x: FloatArray) -> FloatArray:
+        """Probabilities beyond places ``x``, in deviations of the Gaussian from its mean."""
+        g = self.skewness / self.widening**1.5
+        return 1.0 - skewed_probability(g, x / np.sqrt(self.widening))
 
 
 def skewed_quantile(skewness: FloatArray, q: float) -> FloatArray:
@@ -53,6 +58,14 @@ def skewed_quantile(skewness: FloatArray, q: float) -> FloatArray:
     at = np.where(skewness >= 0.0, q, 1.0 - q)
     found = np.sign(skewness) * (gammaincinv(shape, at) - shape) / np.sqrt(shape)
     return np.asarray(np.where(g < 1e-3, ndtri(q), found))
+
+
+def skewed_probability(skewness: FloatArray, x: FloatArray) -> FloatArray:
+    """Probabilities below ``x`` of standardised gamma distributions of these skewnesses, of either sign."""
+    g = np.abs(skewness)
+    shape = 4.0 / np.square(np.maximum(g, 1e-3))
+    below = gammainc(shape, np.maximum(shape + np.sqrt(shape) * np.sign(skewness) * x, 0.0))
+    return np.asarray(np.where(g < 1e-3, ndtr(x), np.where(skewness >= 0.0, below, 1.0 - below)))
 
 
 def third_cumulants(loss: Any, targets: FloatArray, weights: FloatArray, sites: RowSites) -> FloatArray:
