@@ -23,7 +23,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,30 +63,54 @@ _AT_ONCE = 1 << 22
 Gaussian = DenseGaussian | SparseGaussian | FactorialGaussian
 
 
-class NaturalParameters(Protocol):
-    """Natural parameters of a product of sites, whatever the form of G."""
+class NaturalParameters:
+    """Natural parameters of a product of sites, whatever the form of G: ``information``, ``shift``, ``log_scale``."""
+
+    __slots__ = ()
+    information: Any
+    shift: Any
+    log_scale: Any
 
     def working(self, prior: Prior) -> Any:
-        """Posterior whose prior can change."""
+        """Posterior whose prior can change; `ImproperError` if it is improper."""
+        raise NotImplementedError
 
-    def posterior(self, prior: Prior) -> Gaussian:
+    def posterior(self, prior: Prior) -> Any:
         """Multiply by a prior; `ImproperError` if the product is improper."""
+        return self.working(prior).gaussian(self.log_scale)
 
-    def plus(self, other: Any) -> Any:
+    def replaced(self, information: Any, shift: FloatArray, log_scale: float) -> Self:
+        """Natural parameters of the same form."""
+        return replace(self, information=information, shift=shift, log_scale=log_scale)  # type: ignore[type-var]
+
+    def plus(self, other: Self) -> Self:
         """Add those of other rows."""
+        return self.replaced(
+            self.information + other.information, self.shift + other.shift, self.log_scale + other.log_scale
+        )
 
-    def times(self, factor: float) -> Any:
+    def times(self, factor: float) -> Self:
         """Multiply by a factor: keep a share of the information."""
+        return self.replaced(factor * self.information, factor * self.shift, factor * self.log_scale)
 
-    def with_factor(self, log_factor: float) -> Any:
+    def with_factor(self, log_factor: float) -> Self:
         """Multiply by a constant."""
+        return self.replaced(self.information, self.shift, self.log_scale + log_factor)
 
-    def moved(self, ratio: float, shift: FloatArray) -> Any:
+    def along(self, x: FloatArray) -> FloatArray:
+        """Multiply a vector by the information."""
+        return np.asarray(self.information @ x)
+
+    def moved(self, ratio: float, shift: FloatArray) -> Self:
         """Natural parameters of coefficients that are ``ratio`` times these, plus ``shift``."""
+        new = self.replaced(self.information / ratio**2, self.shift / ratio, self.log_scale)
+        along = new.along(shift)
+        log_scale = self.log_scale - float(new.shift @ shift) - 0.5 * float(shift @ along)
+        return self.replaced(new.information, new.shift + along, log_scale)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DenseNatural:
+class DenseNatural(NaturalParameters):
     """With all correlations: ``information`` is a symmetric matrix of which the lower triangle counts."""
 
     information: FloatArray
@@ -117,38 +141,14 @@ class DenseNatural:
         """Posterior whose prior can change; `ImproperError` if it is improper."""
         return DensePosterior(None, prior, self)
 
-    def posterior(self, prior: Prior) -> DenseGaussian:
-        """Multiply by a prior."""
-        return self.working(prior).gaussian(self.log_scale)
-
-    def plus(self, other: DenseNatural) -> DenseNatural:
-        """Add those of other rows."""
-        return DenseNatural(
-            self.information + other.information, self.shift + other.shift, self.log_scale + other.log_scale
-        )
-
-    def with_factor(self, log_factor: float) -> DenseNatural:
-        """Multiply by a constant."""
-        return replace(self, log_scale=self.log_scale + log_factor)
-
-    def times(self, factor: float) -> DenseNatural:
-        """Multiply by a factor: keep a share of the information."""
-        return DenseNatural(factor * self.information, factor * self.shift, factor * self.log_scale)
-
     def of_columns(self, change: Any) -> DenseNatural:
         """Natural parameters in other columns: ``change``, a sparse matrix, maps the shift to theirs."""
         information = change @ (change @ self.information).T
         return DenseNatural(0.5 * (information + information.T), change @ self.shift, self.log_scale)
 
-    def moved(self, ratio: float, shift: FloatArray) -> DenseNatural:
-        """Natural parameters of coefficients that are ``ratio`` times these, plus ``shift``."""
-        G = self.information / ratio**2
-        h, c = _moved(G @ shift, self.shift / ratio, self.log_scale, shift)
-        return DenseNatural(G, h, c)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SparseNatural:
+class SparseNatural(NaturalParameters):
     """With the correlations of a sparse precision: ``information`` is the upper triangle as CSC.
 
     ``border`` names the columns that meet most others.
@@ -171,42 +171,27 @@ class SparseNatural:
         sums.border[np.diag_indices(len(sums.border))] += diagonal[inner:]
         return SparsePosterior(None, Analysis(0, 0.0, 0.0, pattern), prior, start=(sums.flat, self.shift))
 
-    def posterior(self, prior: Prior) -> SparseGaussian:
-        """Multiply by a prior."""
-        return self.working(prior).gaussian(self.log_scale)
-
     def plus(self, other: SparseNatural) -> SparseNatural:
         """Add those of other rows."""
         border = np.union1d(self.border, other.border)
         information = sparse.csc_array(self.information + other.information)
         return SparseNatural(information, self.shift + other.shift, border, self.log_scale + other.log_scale)
 
-    def with_factor(self, log_factor: float) -> SparseNatural:
-        """Multiply by a constant."""
-        return replace(self, log_scale=self.log_scale + log_factor)
-
-    def times(self, factor: float) -> SparseNatural:
-        """Multiply by a factor: keep a share of the information."""
-        return SparseNatural(factor * self.information, factor * self.shift, self.border, factor * self.log_scale)
+    def along(self, x: FloatArray) -> FloatArray:
+        """Multiply a vector by the information."""
+        return np.asarray(self.information @ x + sparse.triu(self.information, 1).T @ x)
 
     def of_columns(self, change: Any) -> SparseNatural:
         """Natural parameters in other columns: ``change`` maps the shift to theirs."""
         change = sparse.csr_array(change)
         whole = self.information + sparse.triu(self.information, 1).T
         information = sparse.csc_array(sparse.triu(change @ whole @ change.T))
-        return SparseNatural(information, change @ self.shift, self.border, self.log_scale)
-
-    def moved(self, ratio: float, shift: FloatArray) -> SparseNatural:
-        """Natural parameters of coefficients that are ``ratio`` times these, plus ``shift``."""
-        G = self.information / ratio**2
-        along = G @ shift + sparse.triu(G, 1).T @ shift
-        h, c = _moved(along, self.shift / ratio, self.log_scale, shift)
-        return SparseNatural(sparse.csc_array(G), h, self.border, c)
+        return self.replaced(information, change @ self.shift, self.log_scale)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DiagonalNatural:
-    """As a product of one-dimensional Gaussians."""
+class DiagonalNatural(NaturalParameters):
+    """As a product of one-dimensional Gaussians, whose natural parameters these are."""
 
     sites: FactorialGaussian
 
@@ -216,27 +201,38 @@ class DiagonalNatural:
         return cls(FactorialGaussian.uniform(dim))
 
     def working(self, prior: Any) -> ProductPosterior:
-        """Posterior whose prior can change."""
+        """Posterior whose prior can change; `ImproperError` if it is improper."""
         return ProductPosterior(prior, self.sites)
 
     def posterior(self, prior: Any) -> FactorialGaussian:
-        """Multiply by a prior of independent coefficients."""
+        """Multiply by a prior; `ImproperError` if the product is improper."""
         posterior: FactorialGaussian = prior * self.sites
         if not posterior.is_proper:
             raise ImproperError("prior times sites is not proper")
         return posterior
 
-    def plus(self, other: DiagonalNatural) -> DiagonalNatural:
-        """Add those of other rows."""
-        return DiagonalNatural(self.sites * other.sites)
+    @property
+    def information(self) -> FloatArray:
+        """Diagonal of the information."""
+        return self.sites.precision
 
-    def with_factor(self, log_factor: float) -> DiagonalNatural:
-        """Multiply by a constant."""
-        return replace(self, sites=replace(self.sites, log_scale=self.sites.log_scale + log_factor))
+    @property
+    def shift(self) -> FloatArray:
+        """Shift of the sites."""
+        return self.sites.shift
 
-    def times(self, factor: float) -> DiagonalNatural:
-        """Multiply by a factor: keep a share of the information."""
-        return DiagonalNatural(self.sites**factor)
+    @property
+    def log_scale(self) -> float:
+        """Logarithm of the scale of the sites."""
+        return self.sites.log_scale
+
+    def replaced(self, information: FloatArray, shift: FloatArray, log_scale: float) -> DiagonalNatural:
+        """Natural parameters of the same form."""
+        return DiagonalNatural(FactorialGaussian(log_scale, shift, information))
+
+    def along(self, x: FloatArray) -> FloatArray:
+        """Multiply a vector by the information."""
+        return np.asarray(self.information * x)
 
     def changed(self, factors: FloatArray, coupling: FloatArray) -> DiagonalNatural:
         """Natural parameters of other coefficients, of which these are multiples by factors.
@@ -244,18 +240,11 @@ class DiagonalNatural:
         The last one here also has a part of the others, by ``coupling``; that part is taken at their means, since
         without correlations nothing else can be kept.
         """
-        sites = self.sites
-        shift, precision = factors * sites.shift, factors**2 * sites.precision
+        shift, precision = factors * self.shift, factors**2 * self.information
         if coupling.size:
             means = np.divide(shift, precision, out=np.zeros_like(shift), where=precision > 0.0)
             shift[-1] -= precision[-1] * float(coupling @ means[:-1])
-        return DiagonalNatural(FactorialGaussian(sites.log_scale, shift, precision))
-
-    def moved(self, ratio: float, shift: FloatArray) -> DiagonalNatural:
-        """Natural parameters of coefficients that are ``ratio`` times these, plus ``shift``."""
-        p = self.sites.precision / ratio**2
-        h, c = _moved(p * shift, self.sites.shift / ratio, self.sites.log_scale, shift)
-        return DiagonalNatural(FactorialGaussian(c, h, p))
+        return self.replaced(precision, shift, self.log_scale)
 
 
 class DensePosterior:
@@ -733,8 +722,3 @@ def _squares(rows: FloatArray) -> FloatArray:
 def _pieces(rows: int, columns: int) -> list[slice]:
     length = max(1, _AT_ONCE // max(columns, 1))
     return [slice(i, min(i + length, rows)) for i in range(0, rows, length)]
-
-
-def _moved(along: FloatArray, h: FloatArray, log_scale: float, shift: FloatArray) -> tuple[FloatArray, float]:
-    """Shift and scale after the argument of a product of sites moved; ``along`` is its new information times that."""
-    return h + along, log_scale - float(h @ shift) - 0.5 * float(shift @ along)

@@ -61,8 +61,8 @@ _LEAST_SHARE, _LARGEST_SHARE = 1e-6, 1e3
 # Prior variance of the log standard deviation: of its intercept, around that of the targets, where a tenth or ten times
 # as much is not rare; and what the features together are expected to add to it.
 _LOG_SPREAD, _LOG_SLOPES = 4.0, 0.25
-# Rate of the exponential prior of the standard deviation of the log standard deviation: one in twenty is beyond ten.
-_LOG_RATE = 0.3
+# Rate of the half-normal prior of the standard deviation of the log standard deviation: one in twenty is beyond ten.
+_LOG_RATE = 0.2
 
 
 @dataclass(frozen=True, eq=False)

@@ -176,7 +176,7 @@ class TermDesign:
         spread
             Variance that a group gives to the linear predictor at first.
         rate
-            Rate of the exponential prior of its standard deviation, for linear predictors in ``unit``.
+            Rate of the half-normal prior of its standard deviation, for linear predictors in ``unit``.
         unit, center
             Given variances are in squares of ``unit``; ``center`` is the prior mean of the intercept.
         predictors
