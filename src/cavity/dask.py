@@ -328,7 +328,7 @@ def _read(X: Any, y: Any, weights: Any, offset: Any, numbers: bool) -> _Block:
     if weights.shape != (rows,) or not np.all((weights >= 0.0) & (weights <= LARGEST_NUMBER)):
         raise ValueError(f"sample_weight must hold numbers from 0 to {LARGEST_NUMBER:g}, one for each row")
     y = np.asarray(y, dtype=np.float64) if numbers else np.asarray(y)
-    return _Block(X, y, weights, checked_offset(offset, rows), names)
+    return _Block(X, y, weights, None if offset is None else checked_offset(offset, rows), names)
 
 
 def _sum_up(block: _Block, numbers: bool) -> _BlockSums:

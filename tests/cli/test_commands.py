@@ -274,6 +274,40 @@ def test_the_target_is_needed_and_columns_are_named(folder, tmp_path):
     assert line == f"cavity: --target is needed, the column to be predicted: {tmp_path / 'a.csv'} has 'age', 'income'"
 
 
+def test_a_formula_is_fitted_to_the_columns_that_it_names(folder, tmp_path):
+    given = ("--model", tmp_path / "m", "--no-verbose")
+    told = run("fit", folder / "train.csv", "--formula", "spent ~ age + (1 | town)", *given).stdout
+    assert "EPRegressor of 'spent' by 2 columns, 300 rows" in told
+    told = run(
+        "fit", folder / "train.csv", "--formula", "~ s(age, k=8) + (1 | town)", "--target", "income", *given
+    ).stdout
+    assert "EPClassifier of 'income' by 2 columns" in told
+
+
+@pytest.mark.parametrize(
+    ("formula", "extra", "told"),
+    [
+        ("spent ~ agee + (1 | town)", (), "train.csv has no column 'agee'; it has 'age', 'height'"),
+        ("age + (1 | town)", (), "has no target: write it left of the ~, or name it by --target"),
+        ("spent ~ age", ("--target", "visits"), "--target visits is not the target of --formula 'spent ~ age'"),
+        ("spent ~ age", ("--memory", "0"), "--memory has no effect here, it needs a fit without --formula"),
+    ],
+)
+def test_a_formula_that_does_not_fit_the_table_is_an_error(folder, tmp_path, formula, extra, told):
+    line = refused("fit", folder / "train.csv", "--formula", formula, "--model", tmp_path / "m", *extra)
+    assert told in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_label_that_is_missing_is_named(folder, tmp_path):
+    frame = people(40)
+    frame.loc[7, "income"] = None
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    for command in ("score", "update"):
+        line = refused(command, folder / "labels.cavity", tmp_path / "a.csv")
+        assert line.endswith("a.csv, row 8, column 'income': the label is missing; fill it, or leave the row out")
+
+
 def test_the_example_can_be_fitted_and_scored(tmp_path):
     told = run("example", "--folder", tmp_path).stdout
     assert told.splitlines()[1] == f"{tmp_path / 'test.csv'}: 22,605 rows of 17 columns"
@@ -305,6 +339,8 @@ def test_options_are_those_of_the_estimators_and_tell_their_defaults():
     shown, options = run("fit", "--help").stdout, options_of_fit()
     for estimator in (cavity.EPClassifier(), cavity.EPRegressor()):
         for name, default in estimator.get_params().items():
+            if name in ("terms", "structures"):  # Python's objects
+                continue
             assert f"--{name.replace('_', '-')}" in shown, name
             if default is not None:
                 assert f"(default {str(default).lower()})" in options[name].help

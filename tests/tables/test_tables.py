@@ -317,3 +317,20 @@ def test_many_rows_of_a_file_keep_all_correlations():
     table = type("Rows", (), {"shape": (28_000_000, 72), "density": 0.3})()
     plan, _ = plan_fit(PreparedFile(table), "auto")
     assert plan.covariance == "full"
+
+
+def test_a_frame_has_the_columns_that_are_asked_for(frame, tmp_path):
+    pd.DataFrame({"x": [1.0, 2.0, 4.0], "g": ["a", "b", "a"], "n": [1, 2, 3]}).to_csv(tmp_path / "a.csv", index=False)
+    table = Table([tmp_path / "a.csv"] * 2, target="x", categories=["n"])
+    found = table.frame(["g", "x", "n"])
+    assert {name: values.tolist() for name, values in found.items()} == {
+        "x": [1.0, 2.0, 4.0] * 2,
+        "g": ["a", "b", "a"] * 2,
+        "n": ["1", "2", "3"] * 2,
+    }
+    (tmp_path / "b.csv").write_text("x,g\n1,a\n,b\n")
+    with pytest.raises(ValueError, match=r"b\.csv, row 2, column 'x': the value is missing; fill it"):
+        Table(tmp_path / "b.csv").frame(["x", "g"])
+    (tmp_path / "c.csv").write_text("x\n1\n2\nfoo\n")
+    with pytest.raises(ValueError, match=r"c\.csv, row 3, column 'x': 'foo' is not a number, but 2 of 3 cells"):
+        Table(tmp_path / "c.csv").frame(["x"])

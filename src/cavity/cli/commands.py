@@ -271,7 +271,7 @@ _NEEDED: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
     "tol": ("--max-iter 2 or more", lambda every: every["max_iter"] != 1),
 }
 # Parameters of the estimators that are options of the same name.
-PARAMETERS = {name for one in ESTIMATORS.values() for name in one().get_params()} - {"verbose"}
+PARAMETERS = {name for one in ESTIMATORS.values() for name in one().get_params()} - {"verbose", "terms", "structures"}
 # Different whole numbers up to which a target is taken for labels.
 _MOST_LABELS = 10
 
@@ -535,11 +535,11 @@ def _remove(checkpoint: Path) -> None:
 
 def load_model(path: Path) -> Any:
     """Read a model that was fitted to a table."""
-    model = load(path)
+    model: Any = load(path)
     needed = "the command needs one that was fitted to a table, such as by `cavity fit`"
     if not isinstance(model, tuple(ESTIMATORS.values())):
         raise ValueError(f"{path} holds a {type(model).__name__}; {needed}")
-    if not hasattr(model, "preprocessing_") and model.formula is None:
+    if not hasattr(model, "preprocessing_") and getattr(model, "formula", None) is None:
         raise ValueError(f"{path} holds a model of arrays; {needed}")
     return model
 

@@ -137,7 +137,7 @@ class Table:
                 found: dict[str, NDArray[Any]] = {}
                 for name in batch.columns:
                     values: Any = _values(batch, name)
-                    row = first_bad(values, lambda v: np.equal(v, None) if v.dtype == object else np.isnan(v))
+                    row = first_bad(values, _is_missing)
                     if row is not None:
                         raise ValueError(
                             f"{where(batch, row, name)}: the value is missing; fill it, or leave the row out"
@@ -243,13 +243,13 @@ class Block:
     batch
         The rows as they were read.
     rows
-        Their encoded features.
+        Their encoded features; for a model with terms, columns by name.
     target, weight, offset
         Targets, weights and offsets, where the table has them.
     """
 
     batch: Batch
-    rows: EncodedRows
+    rows: Any
     target: Any = None
     weight: Any = None
     offset: Any = None
@@ -267,6 +267,10 @@ def _level_codes(batch: Batch, name: str, known: dict[str, int]) -> Any:
     column: Any = batch.columns[name]
     each = np.array([known.get(level_text(one), len(known)) for one in column.levels], dtype=np.int64)
     return np.append(each, known.get(MISSING, len(known)))[column.codes]  # the code -1 takes the last
+
+
+def _is_missing(values: Any) -> NDArray[np.bool_]:
+    return np.array([value is None for value in values]) if values.dtype == object else np.isnan(values)
 
 
 def _values(batch: Batch, name: str) -> Any:
