@@ -274,31 +274,6 @@ def test_the_target_is_needed_and_columns_are_named(folder, tmp_path):
     assert line == f"cavity: --target is needed, the column to be predicted: {tmp_path / 'a.csv'} has 'age', 'income'"
 
 
-def test_a_formula_is_fitted_to_the_columns_that_it_names(folder, tmp_path):
-    given = ("--model", tmp_path / "m", "--no-verbose")
-    told = run("fit", folder / "train.csv", "--formula", "spent ~ age + (1 | town)", *given).stdout
-    assert "EPRegressor of 'spent' by 2 columns, 300 rows" in told
-    told = run(
-        "fit", folder / "train.csv", "--formula", "~ s(age, k=8) + (1 | town)", "--target", "income", *given
-    ).stdout
-    assert "EPClassifier of 'income' by 2 columns" in told
-
-
-@pytest.mark.parametrize(
-    ("formula", "extra", "told"),
-    [
-        ("spent ~ agee + (1 | town)", (), "train.csv has no column 'agee'; it has 'age', 'height'"),
-        ("age + (1 | town)", (), "has no target: write it left of the ~, or name it by --target"),
-        ("spent ~ age", ("--target", "visits"), "--target visits is not the target of --formula 'spent ~ age'"),
-        ("spent ~ age", ("--memory", "0"), "--memory has no effect here, it needs a fit without --formula"),
-    ],
-)
-def test_a_formula_that_does_not_fit_the_table_is_an_error(folder, tmp_path, formula, extra, told):
-    line = refused("fit", folder / "train.csv", "--formula", formula, "--model", tmp_path / "m", *extra)
-    assert told in line
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_label_that_is_missing_is_named(folder, tmp_path):
     frame = people(40)
     frame.loc[7, "income"] = None
@@ -339,7 +314,7 @@ def test_options_are_those_of_the_estimators_and_tell_their_defaults():
     shown, options = run("fit", "--help").stdout, options_of_fit()
     for estimator in (cavity.EPClassifier(), cavity.EPRegressor()):
         for name, default in estimator.get_params().items():
-            if name in ("terms", "structures"):  # Python's objects
+            if name in ("terms", "structures"):  # not of the command
                 continue
             assert f"--{name.replace('_', '-')}" in shown, name
             if default is not None:
@@ -386,3 +361,25 @@ def _read(path):
 def _measures(result):
     pairs = (line.rsplit("  ", 1) for line in result.stdout.splitlines())
     return {name.strip(): value.strip() for name, value in pairs}
+
+
+def test_a_formula_is_fitted_inspected_scored_and_updated(tmp_path):
+    frame = people(300)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    model = tmp_path / "m.cavity"
+    formula = "spent ~ s(age) + height + (1 | town)"
+    assert "EPRegressor of 'spent'" in run("fit", tmp_path / "a.csv", "--formula", formula, "--model", model).stdout
+    shown = run("inspect", model, width=120).stdout
+    assert "sd of 1 | town" in shown
+    assert "height" in shown
+    run("inspect", model, "--html", tmp_path / "m.html")
+    assert "sd of s(age)" in (tmp_path / "m.html").read_text(encoding="utf-8")
+    frame[:5].drop(columns=["spent", "visits"]).to_csv(tmp_path / "new.csv", index=False)
+    run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
+    wanted = cavity.EPRegressor(formula=formula).fit(frame)
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "p.csv")["mean"], wanted.predict(frame[:5]), rtol=1e-7)
+    assert "in 90 % intervals" in run("score", model, tmp_path / "a.csv").stdout
+    run("update", model, tmp_path / "a.csv", "--out", tmp_path / "more.cavity")
+    assert cavity.load(tmp_path / "more.cavity").n_samples_seen_ == 600
+    told = refused("fit", tmp_path / "a.csv", "--formula", "spent ~ heigth", "--model", tmp_path / "other")
+    assert "did you mean 'height'?" in told

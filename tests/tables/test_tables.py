@@ -1,5 +1,7 @@
 """Fits from files: the same posterior as from arrays, whatever the format, the order of rows and the memory allowed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -226,7 +228,8 @@ def test_a_model_file_holds_the_preprocessing(frame, files, tmp_path):
     again = load(tmp_path / "model.cavity")
     np.testing.assert_array_equal(again.predict_proba(frame[FEATURES]), model.predict_proba(frame[FEATURES]))
     assert again.preprocessing_["numbers"] == NUMBERS
-    model.preprocessing_ = {**model.preprocessing_, "filled": NUMBERS}
+    design = replace(model._fitted.design, preprocessing={**model.preprocessing_, "filled": NUMBERS})
+    model._state = model._fitted.revised(design=design)
     save(model, tmp_path / "forged.cavity")
     with pytest.raises(ValueError, match="its preprocessing makes 7 columns, and it has 4"):
         load(tmp_path / "forged.cavity")
@@ -303,7 +306,7 @@ def test_bad_targets_say_what_is_wrong(frame, files, tmp_path):
     with pytest.raises(ValueError, match="pass the table alone"):
         EPClassifier().fit(table_of(files["csv"], "label"), frame["label"])
     frame[frame["label"] == "no"].to_csv(tmp_path / "one.csv", index=False)
-    with pytest.raises(ValueError, match="all labels are"):
+    with pytest.raises(ValueError, match="number of classes"):
         EPClassifier().fit(table_of(tmp_path / "one.csv", "label"))
     frame.drop(columns="b").to_csv(tmp_path / "less.csv", index=False)
     with pytest.raises(ValueError, match=r"less\.csv has no column 'b', which .*whole\.csv has"):
@@ -317,20 +320,3 @@ def test_many_rows_of_a_file_keep_all_correlations():
     table = type("Rows", (), {"shape": (28_000_000, 72), "density": 0.3})()
     plan, _ = plan_fit(PreparedFile(table), "auto")
     assert plan.covariance == "full"
-
-
-def test_a_frame_has_the_columns_that_are_asked_for(frame, tmp_path):
-    pd.DataFrame({"x": [1.0, 2.0, 4.0], "g": ["a", "b", "a"], "n": [1, 2, 3]}).to_csv(tmp_path / "a.csv", index=False)
-    table = Table([tmp_path / "a.csv"] * 2, target="x", categories=["n"])
-    found = table.frame(["g", "x", "n"])
-    assert {name: values.tolist() for name, values in found.items()} == {
-        "x": [1.0, 2.0, 4.0] * 2,
-        "g": ["a", "b", "a"] * 2,
-        "n": ["1", "2", "3"] * 2,
-    }
-    (tmp_path / "b.csv").write_text("x,g\n1,a\n,b\n")
-    with pytest.raises(ValueError, match=r"b\.csv, row 2, column 'x': the value is missing; fill it"):
-        Table(tmp_path / "b.csv").frame(["x", "g"])
-    (tmp_path / "c.csv").write_text("x\n1\n2\nfoo\n")
-    with pytest.raises(ValueError, match=r"c\.csv, row 3, column 'x': 'foo' is not a number, but 2 of 3 cells"):
-        Table(tmp_path / "c.csv").frame(["x"])

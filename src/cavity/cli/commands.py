@@ -271,7 +271,7 @@ _NEEDED: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
     "tol": ("--max-iter 2 or more", lambda every: every["max_iter"] != 1),
 }
 # Parameters of the estimators that are options of the same name.
-PARAMETERS = {name for one in ESTIMATORS.values() for name in one().get_params()} - {"verbose", "terms", "structures"}
+PARAMETERS = {name for one in ESTIMATORS.values() for name in one().get_params()} - {"verbose"}
 # Different whole numbers up to which a target is taken for labels.
 _MOST_LABELS = 10
 
@@ -315,17 +315,18 @@ def fit(
     scratch: Annotated[
         Path | None, option("Folder of the scratch file. (default the system's, for temporary files)", "FOLDER")
     ] = None,
-    formula: Annotated[
-        str | None,
-        option(
-            "The model as lme4 and mgcv write it, such as 'y ~ x + s(age) + (1 | town)', for files that fit in memory."
-        ),
-    ] = None,
     loss: Annotated[
         str | None,
         option(
             f"Loss of the linear predictor. Classifiers: {', '.join(LOSSES['classify'])} (default logistic). "
             f"Regressors: {', '.join(LOSSES['regress'])} (default squared)."
+        ),
+    ] = None,
+    formula: Annotated[
+        str | None,
+        option(
+            "The model as lme4, mgcv and others write it: 'y ~ x + s(z) + (1 | g)'. The columns that are not dropped "
+            "are read into memory. A column left of the ~ is the target."
         ),
     ] = None,
     prior_variance: Annotated[
@@ -400,12 +401,8 @@ def fit(
         raise ValueError("--every has no effect here, it needs --checkpoint; leave it out")
     if checkpoint is not None and covariance == "diagonal":
         raise ValueError("--checkpoint has no effect here, it needs a --covariance other than diagonal; leave it out")
-    if formula is not None:
-        for name in ("missing", "memory", "scratch", "drop"):
-            if name in options:
-                raise ValueError(f"--{name} has no effect here, it needs a fit without --formula; leave it out")
-        target, options["formula"] = target_and_formula(formula, target)
-        options["target"] = target
+    if target is None and formula is not None:
+        target = options["target"] = Formula.parse(formula).target
     if target is None:
         raise ValueError(
             f"--target is needed, the column to be predicted: {files[0]} has {listed(open_reader(files[0]).kinds)}"
@@ -416,7 +413,7 @@ def fit(
         columns["memory"] = size_of(memory)
     table = Table(files, categories=category or (), **columns)
     options = {
-        name: plain_value(value) if isinstance(value, str) else value
+        name: plain_value(value) if isinstance(value, str) and name != "formula" else value
         for name, value in options.items()
         if name in PARAMETERS
     }
@@ -430,8 +427,7 @@ def fit(
     with FitProgress(verbose is not False, checkpoint) as progress:
         estimator = ESTIMATORS[task](**options, verbose=progress)
         try:
-            rows = (table,) if formula is None else _frame_of(table, options["formula"])
-            estimator.fit(*rows, checkpoint=checkpoint, every=60.0 if every is None else every)
+            estimator.fit(table, checkpoint=checkpoint, every=60.0 if every is None else every)
         except KeyboardInterrupt as error:
             raise KeyboardInterrupt(_interrupted(checkpoint)) from error
     estimator.set_params(verbose=None)
@@ -443,43 +439,11 @@ def fit(
             warn("warning: --random-state had no effect: only a diagonal covariance depends on the order of the rows")
     elif checkpoint is not None:
         warn("warning: --checkpoint had no effect: a fit with a diagonal covariance saves none")
-    count, features = estimator.n_samples_seen_, estimator.n_features_in_
-    show(f"{type(estimator).__name__} of {target!r} by {features} columns, {count:,.10g} rows")
+    rows, features = estimator.n_samples_seen_, estimator.n_features_in_
+    show(f"{type(estimator).__name__} of {target!r} by {features} columns, {rows:,.10g} rows")
     show_facts({"posterior": str(estimator.plan_), "status": status_of(estimator), "model": str(model)})
     if not estimator.status_.is_success:
         raise typer.Exit(TROUBLE)
-
-
-# Columns in a formula: names that are no functions, arguments of functions, or values.
-_NAMES = re.compile(r"`([^`]+)`|\b(?!True\b|False\b|None\b|in\b)([^\W\d]\w*)\b(?!\s*[(=.])")
-
-
-def target_and_formula(formula: str, target: str | None) -> tuple[str, str]:
-    """Read the target of a formula, which must be a column, and write it into a formula that has none."""
-    found = Formula.parse(formula).target
-    left, right = target if found is None else found.strip().strip("`"), formula.partition("~")[2].strip()
-    if left is None:
-        raise ValueError(f"--formula {formula!r} has no target: write it left of the ~, or name it by --target")
-    if target not in (None, left):
-        raise ValueError(f"--target {target} is not the target of --formula {formula!r}; leave it out")
-    return left, f"{left if left.isidentifier() else f'`{left}`'} ~ {right}"
-
-
-def _columns_of(table: Table, formula: str, *others: str | None) -> list[str]:
-    """Columns that a formula names, and others; all must be in the table."""
-    named = dict.fromkeys([*(one or other for one, other in _NAMES.findall(formula)), *filter(None, others)])
-    kinds = table.kinds
-    for name in named:
-        if name not in kinds:
-            raise ValueError(f"{table.first_file} has no column {name!r}; it has {listed(kinds)}")
-    return list(named)
-
-
-def _frame_of(table: Table, formula: str) -> tuple[Any, ...]:
-    """Rows for a model with a formula: the columns that it names, targets, weights and offsets."""
-    roles = (table.target, table.weight, table.offset)
-    frame = table.frame(_columns_of(table, formula, *roles))
-    return frame, *(None if name is None else frame[name] for name in roles)
 
 
 def task_of(files: Sequence[Path], target: str, text: Iterable[str], loss: Any) -> tuple[str, str]:
@@ -535,11 +499,11 @@ def _remove(checkpoint: Path) -> None:
 
 def load_model(path: Path) -> Any:
     """Read a model that was fitted to a table."""
-    model: Any = load(path)
+    model = load(path)
     needed = "the command needs one that was fitted to a table, such as by `cavity fit`"
     if not isinstance(model, tuple(ESTIMATORS.values())):
         raise ValueError(f"{path} holds a {type(model).__name__}; {needed}")
-    if not hasattr(model, "preprocessing_") and getattr(model, "formula", None) is None:
+    if not hasattr(model, "preprocessing_"):
         raise ValueError(f"{path} holds a model of arrays; {needed}")
     return model
 
@@ -554,42 +518,25 @@ def is_classifier(model: Any) -> bool:
     return isinstance(model, EPClassifier)
 
 
-def role_of(model: Any, role: str) -> str | None:
-    """Column that was the target, the weight or the offset of a fit; of a model with a formula only the target."""
-    if model.formula is None:
-        name: str | None = getattr(Preprocessing.of(model.preprocessing_), role)
-        return name
-    return Formula.parse(model.formula).target.strip("`") if role == "target" else None  # type: ignore[union-attr]
-
-
-def blocks_of(model: Any, table: Table) -> Iterator[Block]:
-    """Rows of a table as a model takes them, some at a time."""
-    if model.formula is None:
-        yield from model.blocks(table)
-        return
-    roles = (table.target, table.weight, table.offset)
-    for batch, frame in table.frames(_columns_of(table, model.formula.partition("~")[2], *roles)):
-        yield Block(batch, frame, *(None if name is None else frame[name] for name in roles))
-
-
 def table_for(model: Any, files: Sequence[Path], offset: str | None) -> Table:
     """Make a table of files without targets whose columns have the roles they had when the model was fitted."""
-    return Table(files, offset=offset or role_of(model, "offset"))
+    return Table(files, offset=offset or Preprocessing.of(model.preprocessing_).offset)
 
 
 def table_with_target(
     model: Any, files: Sequence[Path], target: str | None, weight: str | None, offset: str | None
 ) -> Table:
     """Make a table of files whose columns have the roles they had when the model was fitted, unless given."""
-    target = target or role_of(model, "target")
+    known = Preprocessing.of(model.preprocessing_)
+    target = target or known.target
     if target is None:
         raise ValueError("the model does not know the name of its target: name it by --target")
     has_text = is_classifier(model) and model.classes_.dtype.kind in "UO"
     return Table(
         files,
         target=target,
-        weight=weight or role_of(model, "weight"),
-        offset=offset or role_of(model, "offset"),
+        weight=weight or known.weight,
+        offset=offset or known.offset,
         categories=[target] if has_text else [],
     )
 
@@ -684,7 +631,7 @@ def predict(
     if quantile and is_classifier(fitted):
         raise ValueError(f"--quantile is for regressors, and {model} holds a classifier")
     with open_writer(out) as write:
-        for block in blocks_of(fitted, table_for(fitted, files, offset)):
+        for block in fitted.blocks(table_for(fitted, files, offset)):
             columns = _labels(fitted, block) if is_classifier(fitted) else _numbers(fitted, block, quantile or [])
             write(columns)
             rows += block.batch.n_rows
@@ -729,7 +676,7 @@ def score(model: Model, files: Files, target: Target = None, weight: Weight = No
 def _scores_of_labels(model: Any, table: Table) -> dict[str, str]:
     loss = hits = weight = 0.0
     rows = 0
-    for block in blocks_of(model, table):
+    for block in model.blocks(table):
         codes, w = codes_of(model, table, block), weights_of(table, block)
         probabilities = model.predict_proba(block.rows, offset=block.offset)
         chosen = np.maximum(probabilities[np.arange(codes.size), codes], np.finfo(np.float64).tiny)
@@ -744,7 +691,7 @@ def _scores_of_numbers(model: Any, table: Table) -> dict[str, str]:
     """Scores of a regressor; its own needs all targets and predictions, 24 bytes per row."""
     parts, density, within = [], 0.0, 0.0
     noise_is_a_device = isinstance(model.loss_, Quantile)
-    for block in blocks_of(model, table):
+    for block in model.blocks(table):
         y, w = targets_of(table, block), weights_of(table, block)
         predicted = model.predict(block.rows, offset=block.offset)
         parts.append((y, predicted, w))
@@ -792,7 +739,10 @@ def inspect(
     facts = _facts(fitted)
     labels, columns = fitted.summary_columns()
     names = [_name(label) for label in labels]
-    components = len(fitted.prior_variance_) if isinstance(fitted.prior_variance_, dict) else 0
+    variances = getattr(fitted, "prior_variance_", None)
+    components = len(variances) if isinstance(variances, dict) else 0
+    if variances is None:  # a model with terms, whose last blocks are not of coefficients
+        components = sum(label[-2] in ("smooths", "components") for label in labels)
     count = len(names) - components  # the last rows of a summary are variance components
     most = _MOST if html is None else _MOST_OF_PAGE
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -808,9 +758,11 @@ def inspect(
         largest = {name: values[kept] for name, values in columns.items()}
         parts = [intervals_part("Coefficients", note, [names[k] for k in kept], largest)]
         if components:
-            note = "Prior variances that were found, with 95 % intervals on a logarithmic axis."
-            variances = {name: values[count:] for name, values in columns.items()}
-            parts.append(intervals_part("Variance components", note, names[count:], variances, is_log=True))
+            note = "Prior variances, or standard deviations, that were found: 95 % intervals on a logarithmic axis."
+            # Correlations, and curves of which there are only degrees of freedom, have no place there.
+            shown_ones = [k for k in range(count, len(names)) if columns["mean"][k] > 0.0 and "correl" not in names[k]]
+            found = {name: values[shown_ones] for name, values in columns.items()}
+            parts.append(intervals_part("Variance components", note, [names[k] for k in shown_ones], found, True))
         traces = fitted.trace_ if isinstance(fitted.trace_, tuple) else (fitted.trace_,)
         text = page(model.name, facts, *parts, course_part(traces, float(fitted.tol)))
         html.write_text(text, encoding="utf-8")
@@ -833,7 +785,7 @@ def inspect(
 
 def _facts(model: Any) -> dict[str, str]:
     """Describe a model, its coefficients apart."""
-    target = role_of(model, "target")
+    target = Preprocessing.of(model.preprocessing_).target
     facts = {"model": f"{type(model).__name__}(loss={model.loss!r})" + (f" of {target!r}" if target else "")}
     if is_classifier(model):
         facts["classes"] = _first_ten([str(label) for label in model.classes_.tolist()])
@@ -843,7 +795,7 @@ def _facts(model: Any) -> dict[str, str]:
         "status": status_of(model),
         "log evidence": f"{model.log_evidence_:,.2f}",
     }
-    if not isinstance(model.prior_variance_, dict):
+    if not isinstance(getattr(model, "prior_variance_", {}), dict):
         facts["prior variance"] = _first_ten([f"{v:.3g}" for v in np.unique(np.atleast_1d(model.prior_variance_))])
     if not is_classifier(model) and model.loss != "poisson" and model.scale != "linear":
         facts["noise scale"] = f"{model.scale_:.4g}"
@@ -856,13 +808,16 @@ def _first_ten(names: list[str]) -> str:
 
 def _name(label: Any) -> str:
     """Write the name of a coefficient, of a class if there are several."""
-    joined = " ".join(part for part in map(str, label) if part) if isinstance(label, tuple) else str(label)
+    parts = map(str, label) if isinstance(label, tuple) else [str(label)]
+    joined = " ".join(part for part in parts if part and part not in ("fixed", "components", "smooths"))
     return visible(joined.removeprefix("variance of "))
 
 
 def _grid(kind: str, names: Sequence[str], columns: Mapping[str, NDArray[Any]], rows: Iterable[int]) -> Grid:
     grid = Grid(box=None, pad_edge=False, header_style="bold")
     grid.add_column(kind, overflow="fold")
+    rows = list(rows)
+    columns = {name: values for name, values in columns.items() if not np.all(np.isnan(values[rows]))}
     for name in columns:
         grid.add_column(name, justify="right", no_wrap=True)
     for k in rows:
@@ -895,7 +850,7 @@ def update(
     check_places({"--out" if out else "the model": place}, files)
     fitted, rows, troubled = load_model(model), 0, False
     table = table_with_target(fitted, files, target, weight, offset)
-    for block in blocks_of(fitted, table):
+    for block in fitted.blocks(table):
         check_levels(fitted, block)
         known = fitted.classes_[codes_of(fitted, table, block)] if is_classifier(fitted) else targets_of(table, block)
         weights = None if block.weight is None else weights_of(table, block)

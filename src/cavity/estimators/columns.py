@@ -493,7 +493,7 @@ class ColumnDesign:
         spread
             Variance that a group gives to the linear predictor at first.
         rate
-            Rate of the exponential prior of its standard deviation, for linear predictors in ``unit``.
+            Rate of the half-normal prior of its standard deviation, for linear predictors in ``unit``.
         unit, center
             Given variances are in squares of ``unit``, given means in its multiples; ``center`` is the prior mean of
             the intercept.

@@ -28,13 +28,12 @@ from cavity.estimators.rows import (
     with_intercept,
 )
 from cavity.estimators.runs import Coding, Summary
-from cavity.estimators.term_design import TermDesign
 from cavity.factors.columns import Columns
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 from cavity.losses.joint import Normal
 from cavity.losses.noise import log_normalizer, site_factor, with_scale
-from cavity.terms.prior import Prior
+from cavity.terms.prior import Prior, StructuredPrior
 
 if TYPE_CHECKING:
     from cavity.estimators.fitted import Fitted
@@ -61,8 +60,8 @@ _LEAST_SHARE, _LARGEST_SHARE = 1e-6, 1e3
 # Prior variance of the log standard deviation: of its intercept, around that of the targets, where a tenth or ten times
 # as much is not rare; and what the features together are expected to add to it.
 _LOG_SPREAD, _LOG_SLOPES = 4.0, 0.25
-# Rate of the exponential prior of the standard deviation of the log standard deviation: one in twenty is beyond ten.
-_LOG_RATE = 0.3
+# Rate of the half-normal prior of the standard deviation of the log standard deviation: one in twenty is beyond ten.
+_LOG_RATE = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,10 +308,8 @@ class Numbers:
     ) -> tuple[Prior, tuple[Group, ...]]:
         """Prior of all coefficients of a posterior, and groups whose hyperparameters are to be found."""
         predictors = getattr(loss, "predictors", 1)
-        # Logarithms of means have the rate of log odds, real targets a fifth of it. With normal noise, terms have the
-        # variances of restricted maximum likelihood.
+        # Logarithms of means have the rate of log odds, real targets a fifth of it.
         rate = 0.2 * RATE if self.kind == "reals" else RATE
-        rate = 0.0 if isinstance(design, TermDesign) and isinstance(loss, losses.Squared) else rate
         if predictors == 1 or not self.is_linear:
             return design.prior(columns, sizes, _FIRST_SPREAD, rate, *units, predictors)
         prior, groups = design.prior(columns, sizes, _FIRST_SPREAD, rate, *units)
@@ -475,7 +472,10 @@ class Numbers:
             targets=ratio * sums.targets + offset * sums.rows,
             squares=ratio**2 * sums.squares + 2.0 * ratio * offset * sums.targets + offset**2 * sums.rows,
         )
-        prior = FactorialGaussian.from_moments(ratio * prior.mean + shift, ratio**2 * prior.variance)
+        structured, own = isinstance(prior, StructuredPrior), getattr(prior, "independent", prior)
+        own = FactorialGaussian.from_moments(ratio * own.mean + shift, ratio**2 * own.variance)
+        # Those of blocks are found again, and only start here.
+        prior = prior.at(own, [block.psi for block in prior.blocks]) if structured else own
         scale = ratio * other.scale
         loss = with_scale(other.loss, scale) if hasattr(other.loss, "scale") else other.loss
         information, along = other.noise

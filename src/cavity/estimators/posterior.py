@@ -68,9 +68,9 @@ def turned(known: DenseNatural, rotation: FloatArray) -> DenseNatural:
     return DenseNatural(0.5 * (flat + flat.T), shift, known.log_scale)
 
 
-# Rate of the exponential prior of the standard deviation that coefficients give to a linear predictor, in log odds: one
+# Rate of the half-normal prior of the standard deviation that coefficients give to a linear predictor, in log odds: one
 # in twenty is beyond ten. In units of the spread of real targets, which bound variances by themselves, it is a fifth.
-RATE = 0.3
+RATE = 0.2
 
 
 class Posterior:

@@ -36,6 +36,7 @@ from cavity.estimators.parameters import (
 )
 from cavity.estimators.rows import Data, KeptRows, Totals, with_intercept
 from cavity.estimators.runs import BATCH_SIZE, Taken, take_rows
+from cavity.estimators.term_design import TermDesign
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.factors.rows import Rows, dense_rows
 from cavity.gaussians.dense import DenseGaussian
@@ -44,7 +45,7 @@ from cavity.losses import Loss, Squared
 from cavity.losses.noise import log_normalizer, with_scale
 from cavity.moments import tilts
 from cavity.schemes import ExactProjection
-from cavity.terms.prior import Prior
+from cavity.terms.prior import Prior, StructuredPrior
 
 # Growth of the number of rows seen after which prior and noise follow them.
 GROWTH = 1.02
@@ -292,6 +293,8 @@ def begin(p: Parameters, design: Any, targets: Any, data: Data, totals: Totals, 
         stream=StreamState(parameters, rows_before=0.0),
     )
     prior, groups = prior_of(fitted)
+    if isinstance(prior, StructuredPrior) and plan.covariance == "diagonal":
+        raise ValueError(f"these terms need all correlations, but the plan for this stream is a {plan}; use fit")
     fitted = fitted.revised(priors=(prior,) * count, groups=groups)
     return _with_nothing_kept(fitted, Totals(), (0.0, 0.0))
 
@@ -637,6 +640,8 @@ def check_mergeable(one: Fitted, other: Fitted) -> None:
         )
     if a.levels != b.levels:
         raise ValueError("the models know different levels: give columns of categories a type that names all levels")
+    if isinstance(a, TermDesign) and not a.same_prior(b):
+        raise ValueError("the models have different terms, levels or knots: give them data with the same ones")
     if not a.same_prior(b):
         raise ValueError(
             "the models have different priors: give both the same prior_variance, prior_mean and "
@@ -681,6 +686,10 @@ def of_columns(known: Any, before: Columns, after: Columns, intercept: bool) -> 
 
 def pooled_prior(a: Any, b: Any, share: float) -> Any:
     """Prior between two, by the share of the first: means, and variances on a logarithmic scale."""
+    if isinstance(a, StructuredPrior):
+        pairs = zip(a.blocks, b.blocks, strict=True)
+        psi = [share * one.psi + (1.0 - share) * other.psi for one, other in pairs]
+        return a.at(pooled_prior(a.independent, b.independent, share), psi)
     if a == b:
         return a
     mean = share * a.mean + (1.0 - share) * b.mean

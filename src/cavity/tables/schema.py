@@ -71,11 +71,11 @@ def resolve(readers: Sequence[Reader], roles: Roles) -> Schema:
     text = tuple(name for name in features if name not in numbers)
     used = (*numbers, *text, *roles.single)
     for other in readers[1:]:
-        check_same(first, other, used)
+        _check_same(first, other, used)
     return Schema(numbers, text, used)
 
 
-def check_same(first: Reader, other: Reader, used: Sequence[str]) -> None:
+def _check_same(first: Reader, other: Reader, used: Sequence[str]) -> None:
     """Raise for a file whose columns differ from those of the first in name or kind."""
     mine, theirs = first.kinds, other.kinds
     lacking = [name for name in used if name not in theirs]

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity._checks import one_of, shown, whole_number
 from cavity.estimators.columns import EncodedRows, Preprocessing, encode_rows, level_text
 from cavity.estimators.runs import Coding, Prepared, Summary
 from cavity.factors.columns import Columns
 from cavity.tables.first_pass import MISSING, FirstPass, first_bad
-from cavity.tables.readers import Batch, Reader, Texts, open_reader, where
+from cavity.tables.readers import Batch, Reader, Texts, check_names, open_reader, where
 from cavity.tables.rows import Buckets, ReadTable
-from cavity.tables.schema import Cells, Roles, check_same, not_numbers, resolve
+from cavity.tables.schema import Roles, not_numbers, resolve
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -105,63 +104,6 @@ class Table:
         exact = [self.target] if labels and self.target is not None else []
         return [open_reader(path, text=text, exact=exact) for path in self._files]
 
-    @property
-    def first_file(self) -> Path:
-        """The first file."""
-        return self._files[0]
-
-    @property
-    def kinds(self) -> dict[str, str]:
-        """Columns of the first file: ``"number"``, ``"text"``, or the name of a type that cannot be read."""
-        return self._readers(self.categories, False)[0].kinds
-
-    def frames(self, columns: Collection[str]) -> Iterator[tuple[Batch, dict[str, NDArray[Any]]]]:
-        """Read columns some rows at a time, as models with terms take them: numbers, or text as objects.
-
-        Parameters
-        ----------
-        columns
-            Names of the columns.
-
-        Raises
-        ------
-        ValueError
-            If a value is missing, with file, row and column; or if a column has numbers in one file and text in
-            another.
-        """
-        readers = self._readers([name for name in self.categories if name in columns], True)
-        for other in readers[1:]:
-            check_same(readers[0], other, list(columns))
-        for reader in readers:
-            for batch in reader.batches(columns):
-                found: dict[str, NDArray[Any]] = {}
-                for name in batch.columns:
-                    values: Any = _values(batch, name)
-                    row = first_bad(values, _is_missing)
-                    if row is not None:
-                        raise ValueError(
-                            f"{where(batch, row, name)}: the value is missing; fill it, or leave the row out"
-                        )
-                    found[name] = values
-                yield batch, found
-
-    def frame(self, columns: Collection[str]) -> dict[str, NDArray[Any]]:
-        """Read columns of all rows into memory, as `frames` does: a table for models with terms.
-
-        Columns of text that are numbers but for some cells, dates, or another text in almost every row are errors
-        unless they are declared to be categories.
-        """
-        parts, cells = [], {name: Cells() for name in columns if name not in self.categories}
-        for batch, part in self.frames(columns):
-            parts.append(part)
-            for name, one in cells.items():
-                one.add(batch, name)
-        found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        for name, one in cells.items():
-            if found[name].dtype == object:
-                one.check(self.first_file, name, len(set(found[name].tolist())), name == self.target)
-        return found
-
     # What estimators ask for, `cavity.estimators.runs`.
 
     def cavity_summary(self, targets: str) -> Summary:
@@ -195,6 +137,23 @@ class Table:
     def cavity_discard(self) -> None:
         """Drop the records of the last summary, whose files are removed with them."""
         self._found.clear()
+
+    def cavity_frames(self, labels: bool = False) -> Iterator[Block]:
+        """Rows as they were read, some at a time, as mappings of all columns of numbers and text.
+
+        ``labels`` says whether targets are labels, whose integers stay integers.
+        """
+        roles = {"target": self.target, "weight": self.weight, "offset": self.offset}
+        left_out = {*self.drop, *roles.values()}
+        for reader in self._readers(frozenset(self.categories), labels):
+            check_names(reader.path, reader.kinds, {name for name in roles.values() if name is not None})
+            kept = [name for name, kind in reader.kinds.items() if kind in ("number", "text")]
+            for batch in reader.batches([name for name in kept if name not in self.drop]):
+                rows = {name: _cells(batch, name, self.missing) for name in batch.columns if name not in left_out}
+                beside: dict[str, Any] = {
+                    role: None if name is None else _values(batch, name) for role, name in roles.items()
+                }
+                yield Block(batch, rows, **beside)
 
     def cavity_blocks(
         self, preprocessing: Preprocessing, levels: dict[str, list[Any]], labels: bool = False
@@ -243,13 +202,13 @@ class Block:
     batch
         The rows as they were read.
     rows
-        Their encoded features; for a model with terms, columns by name.
+        Their encoded features, or their columns as a mapping.
     target, weight, offset
         Targets, weights and offsets, where the table has them.
     """
 
     batch: Batch
-    rows: Any
+    rows: EncodedRows | dict[str, Any]
     target: Any = None
     weight: Any = None
     offset: Any = None
@@ -269,8 +228,13 @@ def _level_codes(batch: Batch, name: str, known: dict[str, int]) -> Any:
     return np.append(each, known.get(MISSING, len(known)))[column.codes]  # the code -1 takes the last
 
 
-def _is_missing(values: Any) -> NDArray[np.bool_]:
-    return np.array([value is None for value in values]) if values.dtype == object else np.isnan(values)
+def _cells(batch: Batch, name: str, missing: str) -> Any:
+    """Numbers of a column, or its texts, of which missing ones have a level of their own where that was asked for."""
+    column: Any = batch.columns[name]
+    if not isinstance(column, Texts):
+        return column
+    lacking = MISSING if missing == "mean" else None
+    return np.array([*column.levels, lacking], dtype=object)[column.codes]  # the code -1 takes the last
 
 
 def _values(batch: Batch, name: str) -> Any:
