@@ -455,6 +455,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             for role in ("target", "weight", "offset")
         )
         rows, (design, *known) = self._prepare_arrays(p, targets, frame, y, weights, offset)
+        source.cavity_check(design.terms.variables)
         roles = source.target or design.target, source.weight, source.offset
         done = Preprocessing((), np.zeros(0), (), *roles)
         return rows, (replace(design, preprocessing=done.plain()), *known)
