@@ -32,6 +32,7 @@ from cavity._version import __version__
 from cavity.ep.hyperparameters import Group
 from cavity.ep.posteriors import DenseNatural, DiagonalNatural, SparseNatural
 from cavity.ep.result import Refusal, Status, Trace
+from cavity.ep.skewness import Shapes
 from cavity.estimators.checkpoints import PLAIN_KINDS, blaming, opened, read_array, replaced, write_array
 from cavity.estimators.classifier import EPClassifier
 from cavity.estimators.columns import ColumnDesign, Preprocessing
@@ -40,6 +41,7 @@ from cavity.estimators.labels import Labels
 from cavity.estimators.numbers import Numbers
 from cavity.estimators.parameters import Plan
 from cavity.estimators.regressor import EPRegressor
+from cavity.estimators.row_findings import Densities, RowFindings
 from cavity.estimators.rows import Data, KeptRows, Order, Totals
 from cavity.estimators.term_design import TermDesign
 from cavity.factors.columns import Columns, ColumnSums
@@ -52,7 +54,10 @@ from cavity.terms.structures import Correlated, Exponential, Scaled
 _HEADER, _FORMAT = "cavity.json", 3
 _MODELS = (EPClassifier, EPRegressor)
 _COVARIANCES = {"full": DenseNatural, "sparse": SparseNatural, "diagonal": DiagonalNatural}
-_PARTS_OF_MODELS = (Fitted, StreamState, ColumnDesign, TermDesign, Labels, Numbers)
+_PARTS_OF_MODELS = (
+    *(Fitted, StreamState, ColumnDesign, TermDesign, Labels, Numbers),
+    *(RowFindings, Densities, Shapes),
+)
 _STATE = (FactorialGaussian, Group, Plan, Totals, Columns, ColumnSums, Trace, Data, KeptRows, Order, Refusal, Status)
 _STRUCTURES = (Block, StructuredPrior, Correlated, Exponential, Scaled)
 _TERMS = (Autoregressive, Effects, Formula, Known, Linear, Neighbours, Smooth, Walk)
