@@ -138,7 +138,7 @@ def _log_proba(fitted: Fitted, X: Any, offset: Any) -> FloatArray:
     if fitted.is_joint:
         return scaled(class_probabilities(fitted, X, offset, softmax_log_probability), fitted.factor)
     logs = normalised(log_probabilities(fitted.loss, *fitted.posterior.predictors(X, offset)))
-    return scaled(logs, fitted.factor)
+    return logs if fitted.factor == 1.0 else scaled(logs, fitted.factor)
 
 
 def _left_out_classes(left: LeftOut, classes: int) -> FloatArray:
