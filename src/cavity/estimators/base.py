@@ -360,9 +360,9 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
                 rows, known = self._prepare_frame(p, targets, X)
             kept = None
         else:
+            y = p.formula.targets(X) if y is None and p.formula is not None else y
             rows, known = self._prepare_arrays(p, targets, X, y, sample_weight, offset)
-            labels = p.formula.targets(X) if y is None and p.formula is not None else y
-            kept = row_findings.rows_kept(sample_weight, getattr(self, "class_weight", None), labels)
+            kept = row_findings.rows_kept(sample_weight, getattr(self, "class_weight", None), y)
         try:
             opened = None if checkpoint is None else partial(self._checkpoint, checkpoint, every)
             state, outcomes = self._learn(p, rows, opened, *known)
@@ -442,7 +442,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             first = FirstRows.of(self, X, y, numeric)
             return ColumnDesign.of(p, first.features, first.names, first.levels), first.matrix, first.targets, offset
         design, rows = TermDesign.learn(p, X, sample_weight, targets.kind == "reals")
-        return design, rows, design.checked_targets(self, rows, X, y, numeric), design.offset(X, offset)
+        return design, rows, design.checked_targets(self, rows, y, numeric), design.offset(X, offset)
 
     def _prepare_frame(self, p: Parameters, targets: Any, source: Any) -> tuple[Prepared, tuple[Any, ...]]:
         """Read the columns of a table into memory, as terms need them."""
@@ -454,6 +454,8 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             None if getattr(blocks[0], role) is None else np.concatenate([getattr(block, role) for block in blocks])
             for role in ("target", "weight", "offset")
         )
+        formula: Any = p.formula
+        y = formula.targets(frame) if y is None else y
         rows, (design, *known) = self._prepare_arrays(p, targets, frame, y, weights, offset)
         source.cavity_check(design.terms.variables)
         roles = source.target or design.target, source.weight, source.offset
@@ -587,6 +589,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         before, numeric = self._state, targets.kind != "signs"
         told = {name: described(value) for name, value in self.get_params().items() if name not in _MAY_CHANGE}
         share, weights = forgetting(forget, halflife, sample_weight, X)
+        y = p.formula.targets(X) if y is None and p.formula is not None else y
         try:
             if before is None:
                 design, X, y, offset = self._first_rows(p, targets, X, y, weights, offset)
@@ -596,7 +599,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
                 _refuse_other(before.stream.parameters, told)
                 design = before.design
                 if not (design.is_plain(X) and targets.can_read(y, X.shape[0])):
-                    offset = design.offset(X, offset)
+                    offset = design.offset(X, offset) if design.offsets else offset
                     X, y = design.rows(self, X, y, numeric)
                 targets = targets.with_intercept(design.intercept)
                 targets, data, totals = targets.read(X, y, weights, offset)
@@ -662,7 +665,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         """Return the state, rows checked and encoded for it, and their offsets, without the effects of some terms."""
         fitted = self._fitted
         design = fitted.design
-        return fitted, design.matrix(self, X, exclude), design.offset(X, offset)
+        return fitted, design.matrix(self, X, exclude), design.offset(X, offset) if design.offsets else offset
 
     def blocks(self, table: Any) -> Iterator[Any]:
         """Blocks of a table, encoded for this model, in order.
