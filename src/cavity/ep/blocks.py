@@ -97,7 +97,7 @@ def state_of_prior(prior: Prior) -> dict[str, Any]:
 
 def prior_from(state: State, like: Prior) -> Prior:
     """Read a prior from a state, with the structures of another."""
-    independent = gaussian_of("prior", state)
+    independent: FactorialGaussian = gaussian_of("prior", state)
     if isinstance(like, FactorialGaussian):
         return independent
     ends = np.cumsum([block.psi.size for block in like.blocks])[:-1]

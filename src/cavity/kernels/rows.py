@@ -89,7 +89,7 @@ class SparseRows(NamedTuple):
     local: Any
     starts: Any
 
-    def span(self, i: int) -> tuple[int, int]:
+    def span(self, i: int) -> tuple[Any, Any]:
         base = np.uint64(self.starts[0])  # unsigned: Numba looks at every signed index for one counted from the end
         return np.uint64(self.starts[i]) - base, np.uint64(self.starts[i + 1]) - base
 

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity.factors import check_compressed
+from cavity.gaussians.factorial import PRECISION_ROUNDING, SITE_FLOOR
 from cavity.kernels.bridge import kernel
-from cavity.schemes.constants import NEGLIGIBLE, PRECISION_ROUNDING, SITE_FLOOR, UPDATE_HALVINGS
+from cavity.schemes.constants import UPDATE_HALVINGS
 
 # Outcomes of a visit; positive ones are refusals.
 ACCEPTED, DAMPED = 0, -1
@@ -181,7 +182,7 @@ def propose(size: int, options: Any, power: float, log_scale: float, old_scale: 
     for j in range(size):
         r, p = scale * work.fit_shift[j], scale * work.fit_precision[j]
         finite += 0.0 * p + 0.0 * r
-        negative += p < -NEGLIGIBLE * work.precision[j]
+        negative += p < -SITE_FLOOR * work.precision[j]
         if options.negative == FLOOR and p < SITE_FLOOR and work.touched[j]:
             log_scale += 0.5 * (SITE_FLOOR - p) * work.mean[j] * work.mean[j]
             p = SITE_FLOOR
@@ -203,7 +204,7 @@ def accept(
     for halving in range(UPDATE_HALVINGS + 2):
         is_refused = halving > UPDATE_HALVINGS
         share = 0.0 if is_refused else share
-        improper = int(not 0.0 * (state.scale[0] + share * change) == 0.0)
+        improper = int(0.0 * (state.scale[0] + share * change) != 0.0)
         for j in range(size):
             p = work.post_precision[j] + share * work.fit_precision[j]
             r = work.post_shift[j] + share * work.fit_shift[j]
