@@ -133,7 +133,7 @@ class Factorised:
             cavity = posterior / site**power
         try:
             with np.errstate(all="ignore"):
-                fitted = self.scheme.approximate(self.factors[k], cavity, power * self.beta) ** (1.0 / power)
+                fitted = self.approximate(self.factors[k], cavity, power * self.beta, posterior) ** (1.0 / power)
         except Exception as error:
             raise Failure(k, error) from error
         if not fitted.is_finite:
@@ -143,6 +143,14 @@ class Factorised:
         elif o.negative == "skip" and fitted.is_negative_beside(cavity):
             return site, 0.0, Refusal.NEGATIVE
         return fitted / site, share, None
+
+    def approximate(self, factor: Factor, cavity: Gaussian, beta: float, posterior: Gaussian) -> Gaussian:
+        """Ask the scheme for a site."""
+        if isinstance(cavity, FactorialGaussian):
+            return self.scheme.approximate(factor, cavity, beta)
+        near = FullGaussian(posterior.log_scale - posterior.log_mass, posterior.shift, posterior.precision)
+        scheme: Any = self.scheme
+        return scheme.approximate_full(factor, cavity, beta, near)
 
     def cost(self, point: FloatArray) -> float:
         """Beta times all costs at a point, and the prior's term."""
