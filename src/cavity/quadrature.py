@@ -264,8 +264,8 @@ class Spherical:
     r"""Spheres of several radii with nodes at the corners and edges of a simplex: precision 5 by :math:`O(d^2)` nodes.
 
     On every sphere :math:`(d+1)(d+2)` nodes: the corners of a regular simplex, the middles of its edges, and their
-    mirror images, exact for polynomials of degree 5 (Mysovskikh). The radii are those of a Gauss rule for the length of a
-    standard normal vector, so that functions of the length are integrated to degree :math:`4 n - 1`. No node lies on
+    mirror images, exact for polynomials of degree 5 (Mysovskikh). The radii are those of a Gauss rule for the length of
+    a standard normal vector, so that functions of the length are integrated to degree :math:`4 n - 1`. No node lies on
     an axis, and rotations show a function at other places. Up to seven dimensions all weights are positive.
 
     Parameters

@@ -82,9 +82,15 @@ class Factorised:
         """Start from given sites instead of uniform ones."""
         for k, site in enumerate(start):
             check_site(k, site, self.stored[k].dim)
-        self.stored = list(start)
-        check_start(self._product(self.stored), self.prior)
-        self.posterior = self._product(self.stored)
+        self.stored, self.posterior = list(start), self._product(start)
+        check_start(self.posterior, self.prior)
+
+    def may_begin_at(self, start: Sequence[Gaussian]) -> bool:
+        """Whether prior times sites, and all cavities, are proper."""
+        if not self._product(start).is_proper_beside(self.prior):
+            return False
+        whole = [self._product(start).marginal(support) for support in self.supports]
+        return all((part / site).is_proper_beside(part) for part, site in zip(whole, start, strict=True))
 
     def begin_loop(self, loop: int, beta: float, diagnostics: Diagnostics) -> None:
         """Raise the sites to the ratio of temperatures, and multiply the posterior up from them."""
@@ -236,7 +242,7 @@ class Factorised:
             return self.prior.uniform(self.prior.dim if support is None else support.size)
         return stored[0].take(support)
 
-    def _product(self, stored: list[Gaussian]) -> Gaussian:
+    def _product(self, stored: Sequence[Gaussian]) -> Gaussian:
         """Prior times all sites."""
         if self.options.sites == "own":
             return _product(self.prior, stored, self.supports)

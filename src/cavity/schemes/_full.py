@@ -129,6 +129,10 @@ def matched(
     return None
 
 
+# Of a search, in arms of the nodes: how far beyond them the interpolant is trusted.
+LONGEST_STEP = 16.0
+
+
 class Peak(NamedTuple):
     """Where a product of a Gaussian and factors is greatest, the quadratics of the factors there, and whether found."""
 
@@ -150,50 +154,49 @@ def find_peak(
     """Search for the peak of a Gaussian times factors by their values; None where the density is zero at the start.
 
     Every factor is interpolated about the present point, at the width of the Gaussian that all interpolants together
-    give: what is smaller than the posterior is smoothed over. A Newton step follows, at most four arms of the nodes
+    give: what is smaller than the posterior is smoothed over. A Newton step follows, at most 16 arms of the nodes
     long, and shortened until the true density rises. Negative curvatures count by their size, and none counts less than
     the Gaussian's own. Where no step helps, or a node has no finite cost, the nodes come nearer. The search ends
     when the step is shorter than ``tol`` standard deviations and the width stays, or after ``most`` rounds.
     """
-    center, S = near.mean, near.covariance
-    frame, places = prior.root, [slice(None) if s is None else s for s in supports]
+    center, arms, frame = near.mean, near.root, prior.root
+    places = [slice(None) if s is None else s for s in supports]
 
     def height(point: FloatArray) -> float:
         total = sum(float(f.cost(point[place][None])[0]) for f, place in zip(factors, places, strict=True))
         away = point - prior.mean
         return -math.inf if math.isnan(total) else -beta * total - 0.5 * float(away @ prior.precision @ away)
 
-    here, best = height(center), None
+    here, best, growth = height(center), None, 10.0
     if not math.isfinite(here):
         return None
     for _ in range(most):
         slope, precision = prior.precision @ (center - prior.mean), prior.precision.copy()
         quadratics = []
-        for factor, support in zip(factors, supports, strict=True):
-            grid = np.ix_(*[np.arange(center.size) if support is None else support] * 2)
-            root: FloatArray = np.asarray(np.linalg.cholesky(S[grid]), dtype=np.float64)
-            found = interpolated(factor, center if support is None else center[support], root)
+        for factor, place in zip(factors, places, strict=True):
+            root: FloatArray = np.transpose(np.asarray(np.linalg.qr(arms[place].T, mode="r")))
+            found = interpolated(factor, center[place], root)
             quadratics.append(found)
             if not found.is_finite:
                 break
             inverse = np.linalg.inv(root)
-            slope[slice(None) if support is None else support] += beta * (found.slope @ inverse)
-            precision[grid] += beta * (inverse.T @ found.hessian @ inverse)
+            slope[place] += beta * (found.slope @ inverse)
+            block = np.ix_(*[np.arange(center.size)[place]] * 2)
+            precision[block] += beta * (inverse.T @ found.hessian @ inverse)
         if not quadratics[-1].is_finite:
-            S = S / 16.0
+            arms = 0.25 * arms
             continue
         values, vectors = np.linalg.eigh(frame.T @ precision @ frame)
         half = (frame @ vectors) / np.sqrt(np.maximum(np.abs(values), 1.0))
-        wanted = half @ half.T
-        arms = np.linalg.cholesky(S)
-        step = -wanted @ slope
-        length = float(np.linalg.norm(np.linalg.solve(arms, step)))
-        step *= min(1.0, 4.0 / length) if length > 0.0 else 1.0
-        size = float(np.linalg.norm(np.linalg.solve(np.linalg.cholesky(wanted), step)))
-        inward = np.linalg.inv(arms)
-        ratios, axes = np.linalg.eigh(inward @ wanted @ inward.T)
-        is_same = ratios[0] > 0.5 and ratios[-1] < 2.0
-        best = Peak(center, quadratics, FullGaussian.from_moments(center, wanted), is_same)
+        step, inward = -half @ (half.T @ slope), np.linalg.inv(arms)
+        share = min(1.0, LONGEST_STEP / max(float(np.linalg.norm(inward @ step)), np.finfo(float).tiny))
+        step, size = share * step, share * float(np.linalg.norm(half.T @ slope))
+        axes, ratios, _ = np.linalg.svd(inward @ half)  # widths to come, in arms
+        is_same = ratios[-1] > 0.7 and ratios[0] < 1.4
+        inverse = np.linalg.inv(half)
+        best = Peak(center, quadratics, FullGaussian(0.0, inverse.T @ (inverse @ center), inverse.T @ inverse), is_same)
+        if not (math.isfinite(size) and best.gaussian.is_proper_beside(prior)):
+            return None
         if is_same and size <= tol:
             return best
         share, moved = 1.0, False
@@ -203,8 +206,10 @@ def find_peak(
                 center, here, moved = center + share * step, there, True
                 break
             share *= 0.5 if share > 0.3 else 0.25
-        if not moved and is_same:
-            return best  # no better point within reach: a kink
-        ratios = np.clip(ratios, 0.01, 100.0) if moved else np.minimum(np.clip(ratios, 0.0625, 1.0), 0.25 + 0 * ratios)
-        S = (arms @ axes * ratios) @ (arms @ axes).T
+        if not moved:
+            if is_same or growth < 1.1:
+                return best  # no better point within reach, as at a kink
+            # Nodes that came nearer in vain once widen less, so that they do not come and go.
+            growth = math.sqrt(growth)
+        arms = arms @ axes * (np.clip(ratios, 0.1, growth) if moved else np.clip(ratios, 0.25, 0.5))
     return None if best is None else best._replace(found=False)
