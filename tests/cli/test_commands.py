@@ -201,7 +201,7 @@ def test_missing_text_has_a_level_of_its_own_if_asked(tmp_path):
     frame.to_parquet(tmp_path / "a.parquet")
     given = ("--target", "income", "--model", tmp_path / "m")
     line = refused("fit", tmp_path / "a.csv", *given, "--drop", "age")
-    assert "a.csv, row 1, column 'town': the value is missing; fill it, or say missing='mean' (--missing mean)" in line
+    assert "a.csv, row 1, column 'town': the value is missing; fill it, or use missing='mean' (--missing mean)" in line
     for name in ("a.csv", "a.parquet"):
         run("fit", tmp_path / name, *given, "--missing", "mean")
         model = cavity.load(tmp_path / "m")
@@ -265,7 +265,7 @@ def test_update_replaces_the_model_at_the_end_only(folder, tmp_path):
     assert f"{bad}, row 20, column 'town': the level 'Rom'" in line
     assert model.read_bytes() == (folder / "numbers.cavity").read_bytes()
     run("update", model, folder / "test.parquet")
-    assert cavity.load(model)._totals.rows > cavity.load(folder / "numbers.cavity")._totals.rows
+    assert cavity.load(model).n_samples_seen_ > cavity.load(folder / "numbers.cavity").n_samples_seen_
 
 
 def test_the_target_is_needed_and_columns_are_named(folder, tmp_path):
@@ -274,7 +274,15 @@ def test_the_target_is_needed_and_columns_are_named(folder, tmp_path):
     assert line == f"cavity: --target is needed, the column to be predicted: {tmp_path / 'a.csv'} has 'age', 'income'"
 
 
-@pytest.mark.parametrize("command", ["fit", "predict", "score", "inspect", "update"])
+def test_the_example_can_be_fitted_and_scored(tmp_path):
+    told = run("example", "--folder", tmp_path).stdout
+    assert told.splitlines()[1] == f"{tmp_path / 'test.csv'}: 22,605 rows of 17 columns"
+    assert refused("example", "--folder", tmp_path).endswith("train.csv exists; name another folder by --folder")
+    run("fit", tmp_path / "train.csv", "--target", "deposit", "--model", tmp_path / "m", "--no-verbose")
+    assert float(_measures(run("score", tmp_path / "m", tmp_path / "test.csv"))["accuracy"]) > 0.89
+
+
+@pytest.mark.parametrize("command", ["fit", "example", "predict", "score", "inspect", "update"])
 def test_help_shows_an_example(command):
     shown = run(command, "--help").stdout
     assert f"Example:\n\n  cavity {command} " in shown

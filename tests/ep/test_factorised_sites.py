@@ -61,7 +61,7 @@ def test_the_posterior_is_the_prior_times_all_changes(prior, sites, data):
     if sites == "own":
         assert [site == given for site, given in zip(run.stored, wanted, strict=True)] == [True] * 4
     before = run.posterior
-    run.finish(diagnostics)
+    run.refresh(run.beta, diagnostics)
     assert_same(run.posterior, before, 1e3 * ROUNDING)
 
 
@@ -72,7 +72,7 @@ def test_another_temperature_raises_every_site(prior, sites):
     run = backend(sites, prior, Given(given.take(s) for s in SUPPORTS))
     run.sweep(Step(0, 1.0, 0), Diagnostics())
     before, likelihood = run.stored, run.posterior / prior
-    run.begin_loop(1, 0.5, Diagnostics())
+    run.refresh(0.5, Diagnostics())
     for a, b in zip(run.stored, before, strict=True):
         assert_same(a, b**0.5, ROUNDING)
     assert_same(run.posterior, prior * likelihood**0.5, 1e3 * ROUNDING)
@@ -83,7 +83,7 @@ def test_a_fresh_store_is_uniform_and_holds_one_site_a_factor_one_for_all_or_non
         for sites, dims in (("own", [3, 2, 1, 0]), ("tied", [3]), ("averaged", [3]), ("none", [])):
             run = backend(sites, prior)
             assert run.stored == [type(prior).uniform(dim) for dim in dims]
-            run.finish(Diagnostics())
+            run.refresh(run.beta, Diagnostics())
             assert_same(run.posterior, prior, ROUNDING)
 
 

@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.stats import multivariate_normal
 
 from cavity import FactorialGaussian
-from cavity.ep.blocks import run
+from cavity.ep.blocks import noise_slope, run
 from cavity.ep.driver import Options
 from cavity.ep.hyperparameters import (
     LEAST,
@@ -25,7 +25,6 @@ from cavity.ep.hyperparameters import (
     with_hyperparameters,
 )
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
-from cavity.ep.sites import noise_slope
 from cavity.factors.rows import Rows
 from cavity.gaussians import analyse
 from cavity.losses import Absolute, Gamma, Huber, Logistic, NegativeBinomial, Quantile, Squared
@@ -79,7 +78,7 @@ def log_marginal(X, y, prior, scale, weights=None):
 
 def penalty(prior, groups):
     sizes = np.array([g.size for g in groups])
-    return float(np.array([g.rate for g in groups]) @ np.sqrt(variances_of(prior, groups) * sizes))
+    return 0.5 * float(np.square([g.rate for g in groups]) @ (variances_of(prior, groups) * sizes))
 
 
 def at(storage, X, y, prior, logs, noise, groups=GROUPS, scale=0.7):

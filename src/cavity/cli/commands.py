@@ -30,14 +30,13 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from cavity import datasets
 from cavity._checks import shown
 from cavity._version import __version__
 from cavity.cli.page import course_part, intervals_part, page
 from cavity.estimators import EPClassifier, EPRegressor, Progress, load, save
-from cavity.estimators.base import blocks_of
 from cavity.estimators.columns import Preprocessing, level_text
-from cavity.estimators.regressor import log_densities, score_of
-from cavity.estimators.reports import summary_columns
+from cavity.estimators.regressor import score_of
 from cavity.losses import Quantile
 from cavity.tables import Block, Table, Texts, open_reader, open_writer
 from cavity.tables.first_pass import MISSING
@@ -58,7 +57,10 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="Example:\n\ncavity fit train.csv --target income --model model.cavity")
+@app.callback(
+    epilog="Example:\n\ncavity example\n\ncavity fit train.csv --target deposit --model bank.cavity\n\n"
+    "cavity score bank.cavity test.csv"
+)
 def cavity(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
@@ -75,7 +77,7 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def say(text: str) -> None:
+def warn(text: str) -> None:
     """Write one line to standard error."""
     typer.echo(f"cavity: {visible(' '.join(text.split()))}", err=True)
 
@@ -85,16 +87,16 @@ def results() -> Console:
     return Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
 
 
-def tell(text: str) -> None:
-    """Write one line of results."""
+def show(text: str) -> None:
+    """Write one line to standard output."""
     results().print(visible(text), markup=False)
 
 
-def tell_facts(facts: Mapping[str, str]) -> None:
+def show_facts(facts: Mapping[str, str]) -> None:
     """Write one line per fact, values below each other."""
     room = max(map(len, facts))
     for name, value in facts.items():
-        tell(f"{name:{room}s}  {value}")
+        show(f"{name:{room}s}  {value}")
 
 
 def reported(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,13 +108,13 @@ def reported(command: Callable[..., Any]) -> Callable[..., Any]:
             with _warnings_as_lines():
                 return command(**given)
         except OSError as error:
-            say(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+            warn(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
             raise typer.Exit(BAD_INPUT) from error
         except (ValueError, ImportError, MemoryError) as error:
-            say(str(error) or "not enough memory")
+            warn(str(error) or "not enough memory")
             raise typer.Exit(BAD_INPUT) from error
         except KeyboardInterrupt as error:
-            say(str(error) or "interrupted; nothing was written")
+            warn(str(error) or "interrupted; nothing was written")
             raise typer.Exit(INTERRUPTED) from error
 
     return run
@@ -124,29 +126,24 @@ def _warnings_as_lines() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
+        warnings.showwarning = lambda message, *_, **__: warn(f"warning: {message}")
         yield
 
 
 class FitProgress:
-    """Shows a fit on standard error, and stops it after a loop when Ctrl-C asks for that.
+    """Shows a fit on standard error, and stops it after an iteration when Ctrl-C asks for that.
 
-    With a checkpoint the first Ctrl-C lets the present loop end and be kept; a second one, any without a checkpoint and
-    any before the first loop, stops at once.
+    With a checkpoint the first Ctrl-C lets the present iteration end and saves it; a second one, any without a
+    checkpoint and any before the first iteration, stops at once.
     """
 
     def __init__(self, visible: bool, checkpoint: Path | None) -> None:
         self._visible, self._checkpoint = visible, checkpoint
-        self._console = Console(stderr=True, highlight=False)
         self._start, self._seconds = time.monotonic(), 0.0
-        self._loops_began, self._stop_asked = False, False
-        self._status: Any = None
+        self._has_begun, self._stop_asked = False, False
         self._handler: Any = None
 
     def __enter__(self) -> Self:
-        if self._visible and self._console.is_terminal:
-            self._status = self._console.status("reading")
-            self._status.start()
         if self._checkpoint is not None and threading.current_thread() is threading.main_thread():
             self._handler = signal.signal(signal.SIGINT, self._interrupt)
         return self
@@ -156,37 +153,30 @@ class FitProgress:
     ) -> None:
         if self._handler is not None:
             signal.signal(signal.SIGINT, self._handler)
-        if self._status is not None:
-            self._status.stop()
 
     def __call__(self, progress: Progress) -> None:
         """Show where a fit is; `KeyboardInterrupt` where it is to stop."""
-        self._loops_began = True
+        self._has_begun = True
         if progress.loop == 0:
-            self._seconds = 0.0
+            self._seconds, line = 0.0, ""
             if progress.predictor == 0:
-                self._line(f"read {progress.rows:,} distinct rows in {_time(time.monotonic() - self._start)}")
+                line = f"read {progress.rows:,} distinct rows in {_time(time.monotonic() - self._start)}"
         else:
             speed = progress.rows / max(progress.seconds - self._seconds, 1e-9)
             which = f"class {progress.predictor + 1} of {progress.predictors}, " if progress.predictors > 1 else ""
             left = "" if math.isnan(progress.left) else f", about {_time(progress.left)} left"
-            self._line(f"{which}loop {progress.loop}: {speed:,.0f} rows/s, changed by {progress.change:.2g} sd{left}")
+            line = f"{which}loop {progress.loop}: {speed:,.0f} rows/s, changed by {progress.change:.2g} sd{left}"
             self._seconds = progress.seconds
-        if self._status is not None:
-            self._status.update(f"loop {progress.loop + 1}")
+        if self._visible and line:
+            typer.echo(line, err=True)
         if self._stop_asked:
             raise KeyboardInterrupt
 
-    def _line(self, text: str) -> None:
-        if self._visible:
-            self._console.print(text, markup=False, soft_wrap=True)
-
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self._stop_asked or not self._loops_began:
+        if self._stop_asked or not self._has_begun:
             raise KeyboardInterrupt
         self._stop_asked = True
-        before = "\n" if self._status is not None else ""  # below the line that is shown
-        text = f"{before}cavity: stopping after this loop; Ctrl-C again stops at once\n"
+        text = "cavity: stopping after this loop; Ctrl-C again stops at once\n"
         os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode())
 
 
@@ -203,7 +193,7 @@ def _time(seconds: float) -> str:
 
 
 def option(help: str, metavar: str | None = None) -> Any:  # noqa: A002
-    """Describe an option, of which the help text tells the default."""
+    """Describe an option whose help text ends with the default."""
     return typer.Option(help=help, metavar=metavar, show_default=False)
 
 
@@ -243,7 +233,7 @@ def size_of(text: str) -> int:
 
 
 def check_places(outputs: Mapping[str, Path | None], inputs: Sequence[Path]) -> None:
-    """Refuse files that could not be written, or that would replace an input or each other, before any work is done."""
+    """Raise for outputs that could not be written, or that would replace an input or each other."""
     taken = dict.fromkeys(inputs, "an input")
     for option, path in outputs.items():
         if path is None:
@@ -279,6 +269,8 @@ _NEEDED: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
     "random_state": ("--covariance diagonal", lambda every: every["covariance"] in ("diagonal", "auto")),
     "tol": ("--max-iter 2 or more", lambda every: every["max_iter"] != 1),
 }
+# Parameters of the estimators that are options of the same name.
+PARAMETERS = {name for one in ESTIMATORS.values() for name in one().get_params()} - {"verbose"}
 # Different whole numbers up to which a target is taken for labels.
 _MOST_LABELS = 10
 
@@ -292,7 +284,7 @@ def fit(
     model: Annotated[Path, option("File to write the model to.")],
     target: Annotated[str | None, option("Column to be predicted.", "COLUMN")] = None,
     checkpoint: Annotated[
-        Path | None, option("File that keeps the state of the fit; the same command continues from it.")
+        Path | None, option("File for the state of the fit; the same command continues from it.")
     ] = None,
     every: Annotated[
         float | None, option("Least number of seconds between two writes of the checkpoint. (default 60)")
@@ -395,6 +387,7 @@ def fit(
     Exit codes: 0 if all is well; 1 if the fit had numerical trouble, and the model was written anyway; 2 if the input
     is bad, and nothing was written; 130 after Ctrl-C.
     """
+    options = {name: value for name, value in locals().items() if value is not None}
     check_places({"--model": model, "--checkpoint": checkpoint}, files)
     if every is not None and checkpoint is None:
         raise ValueError("--every has no effect here, it needs --checkpoint; leave it out")
@@ -404,33 +397,20 @@ def fit(
         raise ValueError(
             f"--target is needed, the column to be predicted: {files[0]} has {listed(open_reader(files[0]).kinds)}"
         )
-    size = None if memory is None else size_of(memory)
-    columns = {"weight": weight, "offset": offset, "categories": category or None, "drop": drop or None}
-    table = Table(files, target=target, **_given({**columns, "missing": missing, "memory": size, "scratch": scratch}))
-    options = _given(
-        {
-            "loss": loss,
-            "prior_variance": prior_variance,
-            "prior_groups": prior_groups,
-            "prior_mean": prior_mean,
-            "fit_intercept": fit_intercept,
-            "intercept_prior_variance": intercept_prior_variance,
-            "covariance": covariance,
-            "max_iter": max_iter,
-            "tol": tol,
-            "class_weight": class_weight,
-            "random_state": random_state,
-            "quantile": quantile,
-            "epsilon": epsilon,
-            "scale": scale,
-            "normalize_y": normalize_y,
-        }
-    )
-    options = {name: plain_value(value) if isinstance(value, str) else value for name, value in options.items()}
+    names = ("target", "weight", "offset", "drop", "missing", "scratch")
+    columns: dict[str, Any] = {name: options[name] for name in names if name in options}
+    if memory is not None:
+        columns["memory"] = size_of(memory)
+    table = Table(files, categories=category or (), **columns)
+    options = {
+        name: plain_value(value) if isinstance(value, str) else value
+        for name, value in options.items()
+        if name in PARAMETERS
+    }
     if task == "auto":
         task, reason = task_of(files, target, table.categories, options.get("loss"))
         if verbose is not False:
-            say(f"fitting an {ESTIMATORS[task].__name__}: {reason}")
+            warn(f"fitting an {ESTIMATORS[task].__name__}: {reason}")
     elif task not in ESTIMATORS:
         raise ValueError(f"--task must be auto, {' or '.join(ESTIMATORS)}, got {task!r}")
     check_options(task, options)
@@ -446,22 +426,18 @@ def fit(
         if checkpoint is not None:
             _remove(checkpoint)
         if random_state is not None:
-            say("warning: --random-state had no effect: only a diagonal covariance depends on the order of the rows")
+            warn("warning: --random-state had no effect: only a diagonal covariance depends on the order of the rows")
     elif checkpoint is not None:
-        say("warning: --checkpoint had no effect: a fit with a diagonal covariance keeps none")
-    rows, features = estimator._totals.rows, estimator.n_features_in_
-    tell(f"{type(estimator).__name__} of {target!r} by {features} columns, {rows:,.10g} rows")
-    tell_facts({"posterior": str(estimator.plan_), "status": status_of(estimator), "model": str(model)})
+        warn("warning: --checkpoint had no effect: a fit with a diagonal covariance saves none")
+    rows, features = estimator.n_samples_seen_, estimator.n_features_in_
+    show(f"{type(estimator).__name__} of {target!r} by {features} columns, {rows:,.10g} rows")
+    show_facts({"posterior": str(estimator.plan_), "status": status_of(estimator), "model": str(model)})
     if not estimator.status_.is_success:
         raise typer.Exit(TROUBLE)
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
 def task_of(files: Sequence[Path], target: str, text: Iterable[str], loss: Any) -> tuple[str, str]:
-    """Decide by the loss if one was given, else by the first rows of the target; say why, too."""
+    """Decide by the loss if there is one, else by the first rows of the target; return the task and the reason."""
     for task, names in LOSSES.items():
         if loss in names:
             return task, f"it has the loss {loss!r}"
@@ -482,7 +458,7 @@ def task_of(files: Sequence[Path], target: str, text: Iterable[str], loss: Any) 
 
 
 def check_options(task: str, given: Mapping[str, Any]) -> None:
-    """Refuse options that the estimator of a task does not have, or that have no effect."""
+    """Raise for options that the estimator of a task does not have, or that have no effect."""
     every = {**ESTIMATORS[task]().get_params(), **given}
     for name in given:
         option = f"--{name.replace('_', '-')}"
@@ -517,7 +493,7 @@ def load_model(path: Path) -> Any:
     needed = "the command needs one that was fitted to a table, such as by `cavity fit`"
     if not isinstance(model, tuple(ESTIMATORS.values())):
         raise ValueError(f"{path} holds a {type(model).__name__}; {needed}")
-    if "preprocessing_" not in vars(model):
+    if not hasattr(model, "preprocessing_"):
         raise ValueError(f"{path} holds a model of arrays; {needed}")
     return model
 
@@ -544,7 +520,7 @@ def table_with_target(
     known = Preprocessing.of(model.preprocessing_)
     target = target or known.target
     if target is None:
-        raise ValueError("the model does not know the name of its target: give it by --target")
+        raise ValueError("the model does not know the name of its target: name it by --target")
     has_text = is_classifier(model) and model.classes_.dtype.kind in "UO"
     return Table(
         files,
@@ -596,6 +572,32 @@ def weights_of(table: Table, block: Block) -> NDArray[np.float64]:
     return weights
 
 
+# cavity example
+
+
+@app.command(epilog="Example:\n\ncavity example --folder data")
+@reported
+def example(
+    folder: Annotated[Path, option("Folder to write to. (default the current one)", "FOLDER")] = Path(),
+) -> None:
+    """Write a table to try the other commands on.
+
+    The files train.csv and test.csv hold half each of the Bank data set of the UCI repository: clients of a bank, and
+    whether they subscribed a deposit.
+    """
+    places = {name: folder / name for name in ("train.csv", "test.csv")}
+    for place in places.values():
+        check_places({"--folder": place}, [])
+        if place.exists():
+            raise ValueError(f"{place} exists; name another folder by --folder")
+    data = datasets.load("bank")
+    columns = {**data.features, "deposit": np.where(data.labels > 0.0, "yes", "no")}
+    for first, place in enumerate(places.values()):
+        with open_writer(place) as write:
+            write({name: column[first::2] for name, column in columns.items()})
+        show(f"{place}: {data.labels[first::2].size:,} rows of {len(columns)} columns")
+
+
 # cavity predict
 
 
@@ -620,11 +622,11 @@ def predict(
     if quantile and is_classifier(fitted):
         raise ValueError(f"--quantile is for regressors, and {model} holds a classifier")
     with open_writer(out) as write:
-        for block in blocks_of(fitted, table_for(fitted, files, offset)):
+        for block in fitted.blocks(table_for(fitted, files, offset)):
             columns = _labels(fitted, block) if is_classifier(fitted) else _numbers(fitted, block, quantile or [])
             write(columns)
             rows += block.batch.n_rows
-    tell(f"{rows:,} rows to {out}: {', '.join(columns)}")
+    show(f"{rows:,} rows to {out}: {', '.join(columns)}")
 
 
 def _labels(model: Any, block: Block) -> dict[str, Any]:
@@ -638,7 +640,7 @@ def _labels(model: Any, block: Block) -> dict[str, Any]:
 def _numbers(model: Any, block: Block, quantiles: list[float]) -> dict[str, Any]:
     """Mean, or the quantile that the loss is for, standard deviation, and quantiles."""
     mean, sd = model.predict(block.rows, return_std=True, offset=block.offset)
-    columns = {"quantile" if isinstance(model._loss, Quantile) else "mean": mean, "sd": sd}
+    columns = {"quantile" if isinstance(model.loss_, Quantile) else "mean": mean, "sd": sd}
     if quantiles:
         found = model.predict(block.rows, quantile=quantiles, offset=block.offset)
         columns |= {f"q{level:g}": np.ascontiguousarray(q) for level, q in zip(quantiles, found.T, strict=True)}
@@ -659,13 +661,13 @@ def score(model: Model, files: Files, target: Target = None, weight: Weight = No
     """
     fitted = load_model(model)
     table = table_with_target(fitted, files, target, weight, offset)
-    tell_facts(_scores_of_labels(fitted, table) if is_classifier(fitted) else _scores_of_numbers(fitted, table))
+    show_facts(_scores_of_labels(fitted, table) if is_classifier(fitted) else _scores_of_numbers(fitted, table))
 
 
 def _scores_of_labels(model: Any, table: Table) -> dict[str, str]:
     loss = hits = weight = 0.0
     rows = 0
-    for block in blocks_of(model, table):
+    for block in model.blocks(table):
         codes, w = codes_of(model, table, block), weights_of(table, block)
         probabilities = model.predict_proba(block.rows, offset=block.offset)
         chosen = np.maximum(probabilities[np.arange(codes.size), codes], np.finfo(np.float64).tiny)
@@ -679,8 +681,8 @@ def _scores_of_labels(model: Any, table: Table) -> dict[str, str]:
 def _scores_of_numbers(model: Any, table: Table) -> dict[str, str]:
     """Scores of a regressor; its own needs all targets and predictions, 24 bytes per row."""
     parts, density, within = [], 0.0, 0.0
-    noise_is_a_device = isinstance(model._loss, Quantile)
-    for block in blocks_of(model, table):
+    noise_is_a_device = isinstance(model.loss_, Quantile)
+    for block in model.blocks(table):
         y, w = targets_of(table, block), weights_of(table, block)
         predicted = model.predict(block.rows, offset=block.offset)
         parts.append((y, predicted, w))
@@ -689,15 +691,15 @@ def _scores_of_numbers(model: Any, table: Table) -> dict[str, str]:
         else:
             low, high = model.predict(block.rows, quantile=(0.05, 0.95), offset=block.offset).T
             within += float(w @ ((low <= y) & (y <= high)))
-            density += float(w @ log_densities(model, block.rows, y, block.offset))
+            density += float(w @ model.log_densities(block.rows, y, block.offset))
     y, predicted, w = (np.concatenate(part) for part in zip(*parts, strict=True))
     weight = float(np.sum(w))
     _need_weight(table, weight)
     name = "R²" if model.loss in ("squared", "normal", "huber") else "D²"  # as `EPRegressor.score` measures it
-    found = {"rows": f"{y.size:,}", name: f"{score_of(model._loss, y, predicted, w):.4f}"}
+    found = {"rows": f"{y.size:,}", name: f"{score_of(model.loss_, y, predicted, w):.4f}"}
     found["root mean square error"] = f"{np.sqrt(w @ np.square(y - predicted) / weight):.4g}"
     if noise_is_a_device:
-        return {**found, f"targets up to the quantile {model._loss.quantile:g}": f"{within / weight:.4f}"}
+        return {**found, f"targets up to the quantile {model.loss_.quantile:g}": f"{within / weight:.4f}"}
     return {**found, "mean log density": f"{density / weight:.4f}", "in 90 % intervals": f"{within / weight:.4f}"}
 
 
@@ -726,7 +728,7 @@ def inspect(
     check_places({"--html": html}, [model])
     fitted = load_model(model)
     facts = _facts(fitted)
-    labels, columns = summary_columns(fitted)
+    labels, columns = fitted.summary_columns()
     names = [_name(label) for label in labels]
     components = len(fitted.prior_variance_) if isinstance(fitted.prior_variance_, dict) else 0
     count = len(names) - components  # the last rows of a summary are variance components
@@ -750,9 +752,9 @@ def inspect(
         traces = fitted.trace_ if isinstance(fitted.trace_, tuple) else (fitted.trace_,)
         text = page(model.name, facts, *parts, course_part(traces, float(fitted.tol)))
         html.write_text(text, encoding="utf-8")
-        tell(f"{html}: {kept.size:,} of {count:,} coefficients")
+        show(f"{html}: {kept.size:,} of {count:,} coefficients")
         return
-    tell_facts(facts)
+    show_facts(facts)
     console = results()
     # The exponentials follow from the rest; without them 72 columns are enough. Intervals go where there are fewer.
     left_out = ("exp(",) if console.width >= 72 else ("exp(", "lower", "upper")
@@ -768,20 +770,20 @@ def inspect(
 
 
 def _facts(model: Any) -> dict[str, str]:
-    """Name what is to be known of a model beside its coefficients."""
+    """Describe a model, its coefficients apart."""
     target = Preprocessing.of(model.preprocessing_).target
     facts = {"model": f"{type(model).__name__}(loss={model.loss!r})" + (f" of {target!r}" if target else "")}
     if is_classifier(model):
         facts["classes"] = _first_ten([str(label) for label in model.classes_.tolist()])
     facts |= {
-        "rows": f"{model._totals.rows:,.10g}",
+        "rows": f"{model.n_samples_seen_:,.10g}",
         "posterior": str(model.plan_),
         "status": status_of(model),
         "log evidence": f"{model.log_evidence_:,.2f}",
     }
     if not isinstance(model.prior_variance_, dict):
         facts["prior variance"] = _first_ten([f"{v:.3g}" for v in np.unique(np.atleast_1d(model.prior_variance_))])
-    if not is_classifier(model) and model.loss != "poisson" and not model._is_spread:
+    if not is_classifier(model) and model.loss != "poisson" and model.scale != "linear":
         facts["noise scale"] = f"{model.scale_:.4g}"
     return {name: visible(value) for name, value in facts.items()}
 
@@ -831,21 +833,21 @@ def update(
     check_places({"--out" if out else "the model": place}, files)
     fitted, rows, troubled = load_model(model), 0, False
     table = table_with_target(fitted, files, target, weight, offset)
-    for block in blocks_of(fitted, table):
+    for block in fitted.blocks(table):
         check_levels(fitted, block)
         known = fitted.classes_[codes_of(fitted, table, block)] if is_classifier(fitted) else targets_of(table, block)
         weights = None if block.weight is None else weights_of(table, block)
         fitted.partial_fit(block.rows, known, sample_weight=weights, offset=block.offset, halflife=halflife)
         rows, troubled = rows + block.batch.n_rows, troubled or not fitted.status_.is_success
     save(fitted, place)
-    tell(f"{rows:,} rows added, {fitted._totals.rows:,.10g} in all: {place}")
+    show(f"{rows:,} rows added, {fitted.n_samples_seen_:,.10g} in all: {place}")
     if troubled:
         raise typer.Exit(TROUBLE)
 
 
 def check_levels(model: Any, block: Block) -> None:
-    """Refuse levels of categories that the model does not know, and so cannot learn from."""
-    for name, known in vars(model).get("categories_", {}).items():
+    """Raise for levels of categories that the model does not have, and so cannot learn from."""
+    for name, known in getattr(model, "categories_", {}).items():
         column: Any = block.batch.columns[name]
         levels = set(map(level_text, known))
         strange = np.array([level_text(one) not in levels for one in column.levels] + [MISSING not in levels])

@@ -92,8 +92,11 @@ class Factorised:
         whole = [self._product(start).marginal(support) for support in self.supports]
         return all((part / site).is_proper_beside(part) for part, site in zip(whole, start, strict=True))
 
-    def begin_loop(self, loop: int, beta: float, diagnostics: Diagnostics) -> None:
-        """Raise the sites to the ratio of temperatures, and multiply the posterior up from them."""
+    def refresh(self, beta: float, diagnostics: Diagnostics) -> None:
+        """Raise the sites to the ratio of temperatures, and multiply the posterior up from them.
+
+        Where rounding makes that improper, the posterior stays, and this is noted.
+        """
         if beta != self.beta:
             rescaled = [site ** (beta / self.beta) for site in self.stored]
             if self._product(rescaled).is_proper_beside(self.prior):
@@ -101,7 +104,13 @@ class Factorised:
             else:
                 diagnostics.reject(-1, Refusal.RESCALING)
             self.beta = beta
-        self.finish(diagnostics)
+        if self.options.single_pass:
+            return
+        product = self._product(self.stored)
+        if product.is_proper_beside(self.prior):
+            self.posterior = product
+        else:
+            diagnostics.reject(-1, Refusal.IMPROPER_POSTERIOR)
 
     def sweep(self, step: Step, diagnostics: Diagnostics) -> Change:
         """Visit the factors in their order; averaged sites are changed once, at the end."""
@@ -190,16 +199,6 @@ class Factorised:
             for site, scale, shift, precision in zip(self.stored, state["scales"], shifts, precisions, strict=False)
         ]
         self.posterior, self.beta = gaussian_of("posterior", state, family), float(state["beta"])
-
-    def finish(self, diagnostics: Diagnostics) -> None:
-        """Multiply the posterior up from prior and sites; where rounding makes that improper, keep it and note that."""
-        if self.options.single_pass:
-            return
-        product = self._product(self.stored)
-        if product.is_proper_beside(self.prior):
-            self.posterior = product
-        else:
-            diagnostics.reject(-1, Refusal.IMPROPER_POSTERIOR)
 
     def result(self, status: Status, diagnostics: Diagnostics) -> Result:
         """Posterior and sites as values."""

@@ -199,7 +199,7 @@ def fit(
                     f"{name} has no meaning with all correlations, whose rows are revised by blocks: leave it out, or "
                     "take covariance='diagonal'"
                 )
-        options = replace(options, single_pass=max_iter == 1)
+        options = replace(options, single_pass=max_iter == 1, keep_state=max_iter > 1)
         result = _run_blocks(factors, given_prior, covariance, options, state, verbose)
     else:
         if scheme is None:
@@ -257,7 +257,7 @@ def run_checked(
 
             def after_loop(run: Run) -> None:
                 if show is not None:
-                    show(run.diagnostics.loops - 1, run.diagnostics.updates)
+                    show(len(run.diagnostics.changes) - 1, run.diagnostics.updates)
 
             try:
                 return driver.run(backend, options, cost=backend.cost, after_loop=after_loop, state=state)
@@ -358,7 +358,7 @@ def _run_blocks(
 
         def after_loop(run: Run) -> None:
             if show is not None:
-                show(run.diagnostics.loops - 1, run.diagnostics.loops)
+                show(len(run.diagnostics.changes) - 1, len(run.diagnostics.changes))
 
         return blocks.run(batches.loss, rows, posterior, options, state=state, after_loop=after_loop)
 

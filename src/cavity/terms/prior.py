@@ -149,10 +149,19 @@ class StructuredPrior:
         """Traces of the derivatives of a block times a covariance, of which these are the entries needed."""
         block = self.blocks[number]
         n, each = block.structure.width, block.structure.derivatives(block.psi)
+        beside = self._beside(number, shared).sum(axis=0)
+        return np.asarray(each[:, :n] @ variance[block.columns].sum(axis=0) + 2.0 * each[:, n:] @ beside)
+
+    def log_information(self, number: int, variance: FloatArray, shared: FloatArray) -> float:
+        """Half the log determinant of the information about the hyperparameters of a block, as of `traces`."""
+        block = self.blocks[number]
+        return block.structure.log_information(block.psi, variance[block.columns], self._beside(number, shared))
+
+    def _beside(self, number: int, shared: FloatArray) -> FloatArray:
+        """Covariances of the pairs of a block, ``(copies, pairs)``."""
         counts = [one.columns.shape[0] * (one.structure.left.size - one.structure.width) for one in self.blocks]
         first = sum(counts[:number])
-        beside = shared[first : first + counts[number]].reshape(len(block.columns), -1).sum(axis=0)
-        return np.asarray(each[:, :n] @ variance[block.columns].sum(axis=0) + 2.0 * each[:, n:] @ beside)
+        return shared[first : first + counts[number]].reshape(len(self.blocks[number].columns), -1)
 
     def at(self, independent: FactorialGaussian, psi: Sequence[FloatArray]) -> StructuredPrior:
         """Exchange the independent part, and the hyperparameters of all blocks."""
