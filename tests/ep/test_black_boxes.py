@@ -305,7 +305,7 @@ def test_schemes_and_options_without_a_full_form_say_so():
         cavity.fit(factors, standard_prior(3), compiled=True)
     with pytest.raises(ValueError, match="start must be 'mode', with sites='own'"):
         cavity.fit(factors, standard_prior(3), sites="tied", start="mode")
-    with pytest.raises(ValueError, match="bounds needs factors with covariance='full'"):
+    with pytest.raises(ValueError, match="bounds needs covariance='full'"):
         cavity.fit(factors, standard_prior(3), covariance="diagonal", bounds=(0, 1))
 
 

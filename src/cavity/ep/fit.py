@@ -73,8 +73,8 @@ def fit(
         ``"diagonal"``: a product of independent Gaussians, as in the paper; its standard deviations are conditional on
         the other coordinates. ``"full"``: all correlations. For linear factors with one loss, of at most 5000 columns,
         EP works by blocks of rows with one site per row; ``"sparse"`` is the same with a sparse precision matrix. For
-        other factors the sites are Gaussians with all correlations, by the schemes in their full form; a rule has
-        :math:`O(d^2)` nodes. None is ``"full"`` for those in up to 12 coordinates, and ``"diagonal"`` otherwise.
+        other factors, and where another scheme than ``"exact"`` is named, the sites are Gaussians with all
+        correlations, by the scheme in its full form; a rule has :math:`O(d^2)` nodes. None is ``"full"`` for those in up to 12 coordinates, and ``"diagonal"`` otherwise.
     bounds
         Lower and upper bounds of the coordinates, numbers or one for each, as in `scipy.optimize.curve_fit`, for
         factors with all correlations. The prior is truncated, and not normalised again; EP works on coordinates without
@@ -165,12 +165,14 @@ def fit(
                 stacklevel=2,
             )
     one_of("covariance", covariance, ("diagonal", "full", "sparse"))
-    is_by_factors = covariance == "full" and not is_linear
+    is_by_factors = covariance == "full" and not (is_linear and (scheme is None or scheme == "exact"))
     if max_iter is None:
         max_iter = 1 if sites == "none" else 20 if covariance == "diagonal" else 50 if is_by_factors else 100
     for name, value in (("bounds", bounds), ("a prior with correlations", isinstance(prior, FullGaussian) or None)):
         if value is not None and not is_by_factors:
-            raise ValueError(f"{name} needs factors with covariance='full' that are not linear factors of one loss")
+            raise ValueError(
+                f"{name} needs covariance='full', and for linear factors of one loss a scheme such as 'rvq'"
+            )
     options = make_options(
         len(factors),
         max_iter=max_iter,
