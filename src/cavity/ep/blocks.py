@@ -25,6 +25,7 @@ from cavity.ep.hyperparameters import Hyperparameters, NormalRows, maximise_norm
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
 from cavity.ep.result import Refusal, Result, Status
 from cavity.ep.sites import Changes, RowSites, by_row, log_scale, propose
+from cavity.ep.wide import KernelPosterior
 from cavity.factors.rows import Rows
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss, offers
@@ -42,7 +43,7 @@ _LONGEST_STEP = 1.3
 def run(
     loss: Loss,
     rows: Rows,
-    posterior: DensePosterior | SparsePosterior,
+    posterior: DensePosterior | SparsePosterior | KernelPosterior,
     options: Options,
     *,
     predictor: int = 0,
@@ -248,7 +249,7 @@ class Blocks(LinearBackend):
         self,
         loss: Loss,
         rows: Rows,
-        posterior: DensePosterior | SparsePosterior,
+        posterior: DensePosterior | SparsePosterior | KernelPosterior,
         options: Options,
         predictor: int,
         hyperparameters: Hyperparameters,
@@ -260,17 +261,17 @@ class Blocks(LinearBackend):
     def sweep(self, step: Step, diagnostics: Diagnostics) -> Change:
         """Update the sites of all rows once."""
         posterior = self.posterior
-        first, mean, variance = step.loop == 0, posterior.mean, posterior.variance()
+        first, (mean, variance) = step.loop == 0, posterior.marginals()
         self.held_back, self.noise, farthest = False, np.zeros(2), np.zeros(mean.size)
         if self.is_normal:
             self.take_normal(diagnostics)
         else:
             for part in posterior.parts(first):
-                here = posterior.mean
+                here = posterior.means()
                 self.visit(part, first, diagnostics)
-                farthest = np.maximum(farthest, np.abs(posterior.mean - here))
-        after = posterior.variance()
-        change = change_between(mean, variance, posterior.mean, after)
+                farthest = np.maximum(farthest, np.abs(posterior.means() - here))
+        at, after = posterior.marginals()
+        change = change_between(mean, variance, at, after)
         if self.is_normal:
             self.update_hyperparameters(diagnostics)
             return Change(change, 0.0)

@@ -34,6 +34,7 @@ from scipy.special import ndtri
 
 from cavity._types import FloatArray
 from cavity.ep.posteriors import Posterior, ProductPosterior
+from cavity.ep.wide import KernelPosterior
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.terms.prior import Prior, StructuredPrior
 from cavity.terms.structures import LEAST
@@ -174,11 +175,16 @@ def _parts(prior: Prior, groups: Sequence[Group]) -> list[slice]:
 
 def log_evidence(posterior: Posterior, groups: Sequence[Group], rows: NormalRows | None = None) -> float:
     """Log evidence with the sites as they are, up to a constant, including the exponential priors of the groups."""
-    prior, m = posterior.prior, posterior.mean
+    prior = posterior.prior
+    penalties = sum(_penalty(prior, group)[0] for group in groups)
+    if isinstance(posterior, KernelPosterior):
+        if rows is None:
+            return posterior.log_mass - penalties
+        return posterior.log_mass_of_normal(rows.weight, rows.scale) - penalties
+    m = posterior.mean
     apart = m - prior.mean
     pulls = prior.times(apart)
     fitted = 0.5 * float(m @ (posterior.shift + pulls) - apart @ pulls)
-    penalties = sum(_penalty(prior, group)[0] for group in groups)
     value = fitted + 0.5 * (prior.log_det - posterior.log_det) - penalties
     if rows is None:
         return value
@@ -199,6 +205,27 @@ def evidence(posterior: Posterior, groups: Sequence[Group], rows: NormalRows | N
 
     It includes the exponential priors of the groups.
     """
+    prior, parts = posterior.prior, _parts(posterior.prior, groups)
+    if isinstance(posterior, KernelPosterior):
+        gradient, curvature = posterior.slopes(groups, None if rows is None else rows.weight)
+    else:
+        gradient, curvature = _slopes(posterior, groups, rows)
+    for group, part in zip(groups, parts, strict=True):
+        penalty, by_log = _penalty(prior, group)
+        gradient[part] -= 0.5 * penalty * by_log
+        curvature[part, part] += 0.25 * penalty * np.outer(by_log, by_log)
+    psi, (lower, upper) = hyperparameters_of(prior, groups), bounds(prior, groups)
+    k = psi.size
+    is_lowest, is_highest = psi <= lower + 1e-9, psi >= upper - 1e-9
+    fixed = np.flatnonzero((is_lowest & (gradient[:k] < 0.0)) | (is_highest & (gradient[:k] > 0.0)))
+    if rows is not None and rows.scale <= rows.least and gradient[k] < 0.0:
+        fixed = np.append(fixed, k)
+    gradient[fixed], curvature[fixed, :], curvature[:, fixed], curvature[fixed, fixed] = 0.0, 0.0, 0.0, 1.0
+    return Point(log_evidence(posterior, groups, rows), gradient, curvature)
+
+
+def _slopes(posterior: Posterior, groups: Sequence[Group], rows: NormalRows | None) -> tuple[FloatArray, FloatArray]:
+    """Gradient of the evidence and average information, from coefficients, without the priors of the groups."""
     prior, m, variance, parts = posterior.prior, posterior.mean, posterior.variance(), _parts(posterior.prior, groups)
     k, apart = (parts[-1].stop if parts else 0), m - prior.mean
     pulls, pinned = prior.times(apart), prior.precision * variance
@@ -219,14 +246,9 @@ def evidence(posterior: Posterior, groups: Sequence[Group], rows: NormalRows | N
             directions[places, part] = pulls[places, None]
             own[part, part] = length = float(apart[places] @ pulls[places])
             gradient[part] = length - places.size + float(np.sum(pinned[places]))
-        penalty, by_log = _penalty(prior, group)
-        gradient[part] -= penalty * by_log
-        own[part, part] += 0.5 * penalty * np.outer(by_log, by_log)
     gradient *= 0.5
     curvature = -0.5 * directions.T @ posterior.solve(directions)
     curvature[:k, :k] += 0.5 * own
-    psi, (lower, upper) = hyperparameters_of(prior, groups), bounds(prior, groups)
-    fixed = np.flatnonzero(((psi <= lower + 1e-9) & (gradient < 0.0)) | ((psi >= upper - 1e-9) & (gradient > 0.0)))
     if rows is not None:
         residual = rows.squares / rows.scale**2 - float(m @ (posterior.shift + pulls))
         gradient = np.append(gradient, residual + m.size - _pinned(posterior, shared) - rows.weight)
@@ -234,10 +256,7 @@ def evidence(posterior: Posterior, groups: Sequence[Group], rows: NormalRows | N
         curvature[:k, k] *= -2.0
         curvature[k, :k] *= -2.0
         curvature[k, k] = 2.0 * residual + 4.0 * curvature[k, k]
-        if rows.scale <= rows.least and gradient[k] < 0.0:
-            fixed = np.append(fixed, k)
-    gradient[fixed], curvature[fixed, :], curvature[:, fixed], curvature[fixed, fixed] = 0.0, 0.0, 0.0, 1.0
-    return Point(log_evidence(posterior, groups, rows), gradient, curvature)
+    return gradient, curvature
 
 
 def _coupled(posterior: Posterior) -> FloatArray:

@@ -179,6 +179,14 @@ class DensePosterior:
         """Normalised posterior."""
         return DenseGaussian(self.mean, np.ascontiguousarray(self._inverse().T), 0.0)
 
+    def marginals(self) -> tuple[FloatArray, FloatArray]:
+        """Means and variances by which changes are measured: those of the coefficients."""
+        return self.mean, self.variance()
+
+    def means(self) -> FloatArray:
+        """Means of `marginals`."""
+        return self.mean
+
     def variance(self) -> FloatArray:
         """Posterior variances of the coefficients."""
         inverse = self._inverse()
@@ -439,6 +447,14 @@ class SparsePosterior:
     def log_det(self) -> float:
         """Logarithm of the determinant of the precision matrix."""
         return self.factor.log_det
+
+    def marginals(self) -> tuple[FloatArray, FloatArray]:
+        """Means and variances by which changes are measured: those of the coefficients."""
+        return self.mean, self.variance()
+
+    def means(self) -> FloatArray:
+        """Means of `marginals`."""
+        return self.mean
 
     def variance(self) -> FloatArray:
         """Posterior variances of the coefficients."""
