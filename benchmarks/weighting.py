@@ -51,8 +51,9 @@ def fit(loss: str, X: FloatArray, y: FloatArray, weights: FloatArray, merged: bo
         covariance = np.linalg.inv(X.T @ (sites.precision[:, None] * X) + np.eye(X.shape[1]) / PRIOR_VARIANCE)
         mean = covariance @ (X.T @ sites.shift)
         sites.mean[:], sites.variance[:] = X @ mean, np.einsum("ij,jk,ik->i", X, covariance, X)
-        revision, _ = propose(LOSSES[loss], y, weights, sites, power=power, fresh=True)
-        sites.accept(revision, np.full(y.size, STEP))
+        changes = propose(LOSSES[loss], y, weights, sites, power=power, fresh=True)
+        sites.precision[:] += STEP * changes.precision
+        sites.shift[:] += STEP * changes.shift
     return mean, covariance
 
 

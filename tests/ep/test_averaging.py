@@ -16,8 +16,7 @@ from cavity.ep.hyperparameters import (
     set_hyperparameters,
     settings_around,
 )
-from cavity.ep.natural import DenseNatural
-from cavity.ep.posteriors import DensePosterior
+from cavity.ep.posteriors import DenseNatural, DensePosterior
 
 RATE = 0.3
 

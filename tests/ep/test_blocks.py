@@ -11,8 +11,9 @@ from scipy.stats import multivariate_normal
 import cavity
 from cases import quietly
 from cavity import FactorialGaussian, LinearFactor, Status
-from cavity.ep.blocks import run
-from cavity.ep.driver import Options
+from cavity.ep.blocks import Blocks, run
+from cavity.ep.driver import Diagnostics, Options
+from cavity.ep.hyperparameters import Hyperparameters
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
 from cavity.ep.result import Refusal
 from cavity.ep.sites import RowSites, log_scale
@@ -219,10 +220,10 @@ def test_statuses_say_how_it_ended():
 class Seesaw(DensePosterior):
     """Blocks move the mean by a standard deviation to and fro, so that a loop moves it by nothing."""
 
-    def add(self, part, precisions, shifts, farthest):
-        share = super().add(part, precisions, shifts, farthest)
-        self.mean = self.mean + np.sqrt(self.variance()) * (1.0 if part.start == 0 else -1.0)
-        return share
+    def with_sites(self, part, precisions, shifts):
+        new = super().with_sites(part, precisions, shifts)
+        new.mean = new.mean + np.sqrt(new.variance()) * (1.0 if part.start == 0 else -1.0)
+        return new
 
 
 class Reluctant(DensePosterior):
@@ -230,9 +231,9 @@ class Reluctant(DensePosterior):
 
     held = False
 
-    def add(self, part, precisions, shifts, farthest):
+    def with_sites(self, part, precisions, shifts):
         self.held = not self.held
-        return 0.5 if self.held else super().add(part, precisions, shifts, farthest)
+        return None if self.held else super().with_sites(part, precisions, shifts)
 
 
 @pytest.mark.parametrize("work", [Seesaw, Reluctant])
@@ -245,6 +246,16 @@ def test_a_loop_whose_blocks_undo_each_other_or_are_held_back_has_not_converged(
     assert min(found.trace.changes) < 1e-6
     assert found.status is Status.MAX_ITER
     assert run(loss, rows, DensePosterior(rows, prior), Options(max_iter=30)).status is Status.CONVERGED
+
+
+def test_a_block_moves_its_predictors_by_five_standard_deviations_at_most():
+    X, loss = 1.0 + 1e-3 * np.arange(30.0)[:, None], Absolute()
+    rows = Rows.arrange(X, np.full((1, 30), 1000.0), None, False)
+    prior = FactorialGaussian.from_moments(np.zeros(1), 1.0)
+    blocks = Blocks(loss, rows, DensePosterior(rows, prior), Options(), 0, Hyperparameters(), RowSites.uniform(30))
+    blocks.visit(slice(0, 30), True, Diagnostics())
+    assert blocks.held_back
+    assert blocks.mean[0] / prior.std[0] == pytest.approx(4.0, rel=0.01)  # 0.8 of the largest step
 
 
 @pytest.mark.parametrize("weights", [None, np.arange(1.0, 121.0) % 4])

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from cavity import FactorialGaussian
-from cavity.ep.natural import DenseNatural, DiagonalNatural, SparseNatural
+from cavity.ep.posteriors import DenseNatural, DiagonalNatural, SparseNatural
 from cavity.gaussians.factorial import ImproperError
 
 PRIOR = FactorialGaussian.from_moments([0.1, -0.2, 0.3], [1.0, 2.0, 0.5])

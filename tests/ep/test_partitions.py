@@ -11,9 +11,8 @@ from cavity import losses
 from cavity.ep import blocks, partitions
 from cavity.ep.driver import Options
 from cavity.ep.hyperparameters import Group, Hyperparameters
-from cavity.ep.natural import DenseNatural
 from cavity.ep.partitions import Acceleration, Message, sweep
-from cavity.ep.posteriors import DensePosterior, JointPosterior, SparsePosterior
+from cavity.ep.posteriors import DenseNatural, DensePosterior, JointPosterior, SparsePosterior
 from cavity.ep.result import Status
 from cavity.factors.rows import Rows
 from cavity.gaussians import analyse

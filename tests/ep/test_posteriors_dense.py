@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 
 from cavity import FactorialGaussian
-from cavity.ep.natural import DenseNatural
-from cavity.ep.posteriors import DensePosterior, doubling_parts, equal_parts
+from cavity.ep.posteriors import DenseNatural, DensePosterior, row_blocks
 from cavity.factors.rows import Rows
 from cavity.gaussians.factorial import ImproperError
-
-FAR = 1e12
 
 
 def work_of(n=30, d=4, seed=0):
@@ -38,8 +35,7 @@ def test_sites_of_either_sign_add_up():
     for part in (slice(0, 10), slice(10, 30), slice(5, 25)):
         size = part.stop - part.start
         t, r = rng.uniform(-0.02, 1.0, size), rng.normal(size=size)
-        work.predictors(part)
-        assert work.add(part, t, r, FAR) == 1.0
+        work = work.with_sites(part, t, r)
         T[part] += t
         R[part] += r
         assert_posterior(work, block, prior, T, R)
@@ -55,55 +51,28 @@ def test_sites_of_either_sign_add_up():
     assert known.log_scale == 1.5
 
 
-def test_what_would_be_improper_or_too_far_changes_nothing():
+def test_what_would_be_improper_changes_nothing():
     work, block, prior, _ = work_of()
     part = slice(0, 30)
     nothing = np.zeros(30)
     for precisions, shifts in ((np.full(30, -5.0), nothing), (nothing, nothing + np.inf)):
-        work.predictors(part)
-        assert work.add(part, precisions, shifts, FAR) < 1.0
+        assert work.with_sites(part, precisions, shifts) is None
         assert_posterior(work, block, prior, nothing, nothing)
-    work.predictors(part)
-    share = work.add(part, nothing, np.full(30, 100.0), 1.0)
-    assert 0.0 < share < 1.0
+    assert work.with_sites(part, nothing, np.full(30, 100.0)) is not None
     assert_posterior(work, block, prior, nothing, nothing)
-    work.predictors(part)
-    assert work.add(part, nothing, 0.99 * share * np.full(30, 100.0), 1.0) == 1.0
     mean = work.mean
     assert not work.scale(1.0, 1.0, FactorialGaussian.uniform(4))
     assert work.mean is mean
     assert work.prior is prior
 
 
-def test_how_far_a_predictor_may_move_is_measured_by_the_wider_of_two_posteriors():
-    """What widens the posterior by a factor may move it by as much more."""
-    work, block, prior, _ = work_of(n=1, d=1)
-    part, row = slice(0, 1), block[0, 0]
-    narrow = 99.0 * prior.precision / row**2
-    work.predictors(part)
-    work.add(part, narrow, narrow * row * prior.mean, FAR)  # a tenth of the standard deviation, at the same mean
-    spread, start = np.sqrt(work.variance()), work.mean
-    for deviations, allowed in ((9.0, True), (11.0, False)):
-        shift = prior.precision * deviations * spread / row
-        work.predictors(part)
-        share = work.add(part, -narrow, -narrow * row * prior.mean + shift, 1.0)
-        assert (share == 1.0) == allowed
-        if allowed:
-            np.testing.assert_allclose(work.mean, start + deviations * spread)
-            work.add(part, narrow, narrow * row * prior.mean - shift, FAR)
-        else:
-            assert share == pytest.approx(10.0 / 11.0)
-
-
 def test_it_goes_on_from_what_is_known():
     work, block, prior, rng = work_of()
-    work.predictors(slice(0, 30))
     T, R = rng.uniform(0.0, 1.0, 30), rng.normal(size=30)
-    work.add(slice(0, 30), T, R, FAR)
+    work = work.with_sites(slice(0, 30), T, R)
     again = DensePosterior(work.rows, prior, work.natural(0.0))
     assert_posterior(again, block, prior, T, R)
-    again.predictors(slice(0, 30))
-    again.add(slice(0, 30), T, R, FAR)
+    again = again.with_sites(slice(0, 30), T, R)
     assert_posterior(again, block, prior, 2.0 * T, 2.0 * R)
     with pytest.raises(ImproperError):
         DensePosterior(work.rows, prior, DenseNatural(-100.0 * np.eye(4), np.zeros(4)))
@@ -113,9 +82,9 @@ def test_it_goes_on_from_what_is_known():
 @pytest.mark.parametrize("first", [True, False])
 def test_blocks_cover_all_rows_once(rows, first):
     work, _, _, _ = work_of(n=max(rows, 1))
-    for parts in (work.parts(first), doubling_parts(rows, 10), equal_parts(rows, 10)):
+    doubled, equal = row_blocks(rows, 10, doubling=True), row_blocks(rows, 10)
+    for parts in (work.parts(first), doubled, equal):
         covered = np.concatenate([np.arange(p.start, p.stop) for p in parts])
         np.testing.assert_array_equal(covered, np.arange(covered.size))
-    doubled = doubling_parts(rows, 10)
-    assert doubled[-1].stop == equal_parts(rows, 10)[-1].stop == rows
+    assert doubled[-1].stop == equal[-1].stop == rows
     assert all(part.stop - part.start <= part.start for part in doubled[1:])

@@ -42,9 +42,7 @@ def test_it_does_what_the_dense_work_does():
     for part in (slice(0, n // 2), slice(n // 2, n), whole):
         size = part.stop - part.start
         t, r = rng.uniform(-0.01, 1.0, size), rng.normal(size=size)
-        for work in (dense, found):
-            work.predictors(part)
-            assert work.add(part, t, r, 1e12) == 1.0
+        dense, found = (work.with_sites(part, t, r) for work in (dense, found))
         assert_same(dense, found, whole)
     for work in (dense, found):
         assert work.scale(0.7, 0.7)
@@ -68,11 +66,21 @@ def test_what_would_be_improper_changes_nothing():
         (np.full(n, np.nan), np.zeros(n)),
         (np.zeros(n), np.full(n, np.inf)),
     ):
-        assert found.add(part, precisions, shifts, 1e12) < 1.0
+        assert found.with_sites(part, precisions, shifts) is None
         assert_same(dense, found, part)
-    share = found.add(part, np.zeros(n), np.full(n, 100.0), 1.0)
-    assert 0.0 < share < 1.0
+    assert found.with_sites(part, np.zeros(n), np.full(n, 100.0)) is not None
     assert_same(dense, found, part)
+
+
+def test_natural_parameters_with_entries_of_zero_make_the_posterior():
+    """Rows far from the kink of a hinge have sites of zero, whose products are stored."""
+    dense, found, _ = pair()
+    n = dense.rows.shape[0]
+    t = np.where(np.arange(n) < 5, 1.0, 0.0)
+    dense, found = (work.with_sites(slice(0, n), t, t) for work in (dense, found))
+    posterior = found.natural(0.0).posterior(found.prior)
+    np.testing.assert_allclose(posterior.mean, dense.mean, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(posterior.variance, dense.variance(), rtol=1e-8)
 
 
 def test_blocks_cover_all_rows_once():
@@ -99,7 +107,7 @@ def test_a_long_walk_starts_although_rounding_makes_its_prior_improper():
     shifts = np.random.default_rng(0).normal(size=n)
     _, variance = posterior.predictors(slice(0, n))
     assert np.all(variance > 0.0)
-    assert posterior.add(slice(0, n), np.ones(n), shifts, np.inf) == 1.0
+    posterior = posterior.with_sites(slice(0, n), np.ones(n), shifts)
     banded = np.zeros((3, n))
     for k in range(3):
         banded[2 - k, k:] = penalty.diagonal(k) + (k == 0)

@@ -24,8 +24,7 @@ from cavity.ep.hyperparameters import (
     settings_around,
     with_hyperparameters,
 )
-from cavity.ep.natural import DenseNatural
-from cavity.ep.posteriors import DensePosterior, SparsePosterior
+from cavity.ep.posteriors import DenseNatural, DensePosterior, SparsePosterior
 from cavity.factors.rows import Rows
 from cavity.gaussians import analyse
 from cavity.losses import Logistic, Squared
@@ -165,7 +164,8 @@ def test_ep_finds_the_hyperparameters_of_a_logistic_model(storage):
         return result.log_evidence - penalty - sum(0.3 * np.sqrt(b.structure.spread(b.psi)[0]) for b in moved.blocks)
 
     work = posterior_of(storage, rows, prior)
-    result = run(Logistic(), rows, work, Options(tol=1e-4), hyperparameters=Hyperparameters(groups))
+    # The variance of the walk goes to zero: its precision of 1e9 leaves means of a dense posterior 4 digits.
+    result = run(Logistic(), rows, work, Options(tol=1e-3), hyperparameters=Hyperparameters(groups))
     assert result.status.name == "CONVERGED"
     psi = hyperparameters_of(result.prior, groups)
     psi = np.maximum(psi, -12.0)  # a run begins at the prior, whose ridge is rounding below

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from cavity.ep.natural import DenseNatural, SparseNatural
+from cavity.ep.posteriors import DenseNatural, SparseNatural
 from cavity.gaussians.affine import AffineGaussian, Change
 from cavity.gaussians.factorial import FactorialGaussian
 

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cavity._types import FloatArray
 from cavity.ep import driver
@@ -24,7 +23,7 @@ from cavity.ep.driver import Change, Diagnostics, Options, Run, State, Step, arr
 from cavity.ep.hyperparameters import Hyperparameters, NormalRows, maximise_normal_evidence
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
 from cavity.ep.result import Refusal, Result, Status
-from cavity.ep.sites import Changes, RowSites, by_row, log_scale, propose
+from cavity.ep.sites import RowSites, log_scale, propose
 from cavity.ep.wide import KernelPosterior
 from cavity.factors.rows import Rows
 from cavity.gaussians.factorial import FactorialGaussian
@@ -103,6 +102,12 @@ def prior_from(state: State, like: Prior) -> Prior:
         return independent
     ends = np.cumsum([block.psi.size for block in like.blocks])[:-1]
     return like.at(independent, np.split(np.asarray(state["prior_hyperparameters"]), ends))
+
+
+def deviations(variance: FloatArray) -> FloatArray:
+    """Compute standard deviations of predictors, from variances ``(rows,)`` or covariances ``(rows, K, K)``."""
+    each = variance if variance.ndim == 1 else np.einsum("nii->ni", variance)
+    return np.sqrt(np.maximum(each, np.finfo(np.float64).tiny))
 
 
 class LinearBackend:
@@ -261,17 +266,17 @@ class Blocks(LinearBackend):
     def sweep(self, step: Step, diagnostics: Diagnostics) -> Change:
         """Update the sites of all rows once."""
         posterior = self.posterior
-        first, (mean, variance) = step.loop == 0, posterior.marginals()
+        first, mean, variance = step.loop == 0, posterior.mean, posterior.variance()
         self.held_back, self.noise, farthest = False, np.zeros(2), np.zeros(mean.size)
         if self.is_normal:
             self.take_normal(diagnostics)
         else:
             for part in posterior.parts(first):
-                here = posterior.means()
+                here = self.posterior.mean
                 self.visit(part, first, diagnostics)
-                farthest = np.maximum(farthest, np.abs(posterior.means() - here))
-        at, after = posterior.marginals()
-        change = change_between(mean, variance, at, after)
+                farthest = np.maximum(farthest, np.abs(self.posterior.mean - here))
+        after = self.posterior.variance()
+        change = change_between(mean, variance, self.posterior.mean, after)
         if self.is_normal:
             self.update_hyperparameters(diagnostics)
             return Change(change, 0.0)
@@ -299,10 +304,9 @@ class Blocks(LinearBackend):
 
     def visit(self, part: slice, fresh: bool, diagnostics: Diagnostics) -> None:
         """Update the sites of a block; shorten their steps while the posterior would be improper or move too far."""
-        sites, o = self.sites.part(part), self.options
+        sites, o, order = self.sites.part(part), self.options, self.rows.order[part]
         sites.mean[:], sites.variance[:] = self.posterior.predictors(part)
-        changes: Changes
-        changes, step = propose(
+        changes = propose(
             self.loss,
             self.targets[part],
             self.rows.weights[part],
@@ -314,30 +318,35 @@ class Blocks(LinearBackend):
         )
         if changes.noise is not None:
             self.noise += changes.noise
-        diagnostics.updates += step.size
-        self._reject(diagnostics, part, changes.improper, Refusal.IMPROPER_CAVITY)
-        self._reject(diagnostics, part, changes.nonfinite, Refusal.NONFINITE)
-        shortened = 1.0
+        diagnostics.updates += len(changes.improper)
+        rejected = {Refusal.IMPROPER_CAVITY: changes.improper, Refusal.NONFINITE: changes.nonfinite}
         # The predictors of a block may move by five of their standard deviations: beyond, the local fits of the rows
         # have no meaning, and with narrow priors losses of straight pieces overshoot. This bound shortens a step to a
         # tenth at most, so that sites which are far too narrow can widen.
-        least = 0.1
+        share, farthest, least = 1.0, 5.0, 0.1
         for _ in range(8):
-            farthest = 5.0 if shortened > least else np.inf
-            share = self.posterior.add(part, by_row(step, changes.precision), by_row(step, changes.shift), farthest)
-            if share >= 1.0:
-                sites.accept(changes, step)
-                self.held_back |= shortened < 1.0
-                return
+            new = self.posterior.with_sites(part, share * changes.precision, share * changes.shift)
+            allowed = 0.5 if new is None else 1.0
+            if new is not None and share > least:
+                # In standard deviations before or after the move, whichever is larger, for the same reason.
+                moves, spread = np.abs(new.means(part) - sites.mean), deviations(sites.variance)
+                if np.any(moves > farthest * spread):
+                    spread = np.maximum(spread, deviations(new.predictors(part)[1]))
+                    allowed = min(1.0, farthest / float(np.max(moves / spread)))
+            if new is not None and allowed == 1.0:
+                self.posterior = new
+                sites.precision[:] += share * changes.precision
+                sites.shift[:] += share * changes.shift
+                self.held_back |= share < 1.0
+                break
             # At first in proportion; where prior and rows leave no room for that, by halves.
-            factor = max(0.8 * share, least) if shortened == 1.0 and farthest < np.inf else 0.5
-            step, shortened = factor * step, factor * shortened
+            share *= max(0.8 * allowed, least) if share == 1.0 else 0.5
             diagnostics.damp(-1)
-        self._reject(diagnostics, part, np.ones(step.size, dtype=bool), Refusal.IMPROPER_POSTERIOR)
-
-    def _reject(self, diagnostics: Diagnostics, part: slice, rejected: NDArray[np.bool_], why: Refusal) -> None:
-        for row in np.flatnonzero(rejected):
-            diagnostics.reject(int(self.rows.order[part][row]), why)
+        else:
+            rejected[Refusal.IMPROPER_POSTERIOR] = np.ones(len(changes.improper), dtype=bool)
+        for why, rows in rejected.items():
+            for row in np.flatnonzero(rows):
+                diagnostics.reject(int(order[row]), why)
 
     def scale_sites(self, precisions: float, shifts: float) -> None:
         """Multiply precisions and shifts of all sites by factors."""

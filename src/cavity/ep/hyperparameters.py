@@ -520,12 +520,31 @@ def _uncertain(
     posterior: Posterior, groups: Sequence[Group], rows: NormalRows | None, information: float | None
 ) -> list[int | None]:
     """Which hyperparameters to average over: at most three, whose uncertainty raises a posterior variance most."""
-    prior, variance = posterior.prior, posterior.variance()
+    prior = posterior.prior
     psi, lower = hyperparameters_of(prior, groups), bounds(prior, groups)[0]
     curvature = np.diagonal(evidence(posterior, groups, rows).step()[1])
+    grown = posterior.growth(groups) if isinstance(posterior, KernelPosterior) else _growth(posterior, groups)
+    # Where the maximum is at zero, the logarithm is hardly determined.
+    uncertain = np.where(psi <= lower + 1e-9, 4.0, np.minimum(1.0 / curvature[: psi.size], 4.0))
+    impact: list[tuple[float, int | None]] = [(float(one), k) for k, one in enumerate(uncertain * grown)]
+    if rows is not None:
+        if isinstance(posterior, KernelPosterior):
+            used = posterior.explained
+        else:
+            used = prior.dim - _pinned(posterior, _coupled(posterior))
+        impact.append((2.0 / max(rows.weight - used, 0.5), None))
+    elif information is not None:
+        impact.append((4.0 / max(information, 1.0), None))
+    worst = sorted((one for one in impact if one[0] > MATTERS), key=lambda one: -one[0])[:3]
+    return [g for _, g in worst]
+
+
+def _growth(posterior: Posterior, groups: Sequence[Group]) -> FloatArray:
+    """Largest growth of a posterior variance by the uncertainty of every hyperparameter, per variance of that."""
+    prior, variance = posterior.prior, posterior.variance()
     apart = posterior.mean - prior.mean
     pulls, pinned = prior.times(apart), np.minimum(prior.precision * variance, 1.0)
-    impact: list[tuple[float, int | None]] = []
+    found: list[float] = []
     for group, part in zip(groups, _parts(prior, groups), strict=True):
         for number in range(part.start, part.stop):
             right = np.zeros(variance.size)
@@ -534,18 +553,9 @@ def _uncertain(
             else:
                 right[group.columns] = pulls[group.columns]
             moves = posterior.solve(right[:, None])[group.columns, 0]
-            # Where the maximum is at zero, the logarithm is hardly determined.
-            at_zero = psi[number] <= lower[number] + 1e-9
-            uncertain = 4.0 if at_zero else min(1.0 / float(curvature[number]), 4.0)
             grown = np.square(moves) / variance[group.columns] + 0.5 * pinned[group.columns]
-            impact.append((uncertain * float(np.max(grown)), number))
-    if rows is not None:
-        used = prior.dim - _pinned(posterior, _coupled(posterior))
-        impact.append((2.0 / max(rows.weight - used, 0.5), None))
-    elif information is not None:
-        impact.append((4.0 / max(information, 1.0), None))
-    worst = sorted((one for one in impact if one[0] > MATTERS), key=lambda one: -one[0])[:3]
-    return [g for _, g in worst]
+            found.append(float(np.max(grown)))
+    return np.array(found)
 
 
 def _axis(g: int | None, count: int, grid: FloatArray, density: FloatArray) -> Axis:

@@ -34,8 +34,7 @@ from cavity.ep.blocks import Blocks, LinearBackend, change_between
 from cavity.ep.driver import Change, Diagnostics, Options, Run, State, Step
 from cavity.ep.driver import run as run_backend
 from cavity.ep.hyperparameters import Hyperparameters
-from cavity.ep.natural import DenseNatural
-from cavity.ep.posteriors import DensePosterior, JointPosterior, SparsePosterior, doubling_parts
+from cavity.ep.posteriors import DenseNatural, DensePosterior, JointPosterior, SparsePosterior, row_blocks
 from cavity.ep.result import Refusal, Result
 from cavity.ep.sites import RowSites, propose
 from cavity.factors.rows import Rows
@@ -192,6 +191,7 @@ def sweep(rows: Rows, sites: PartSites | None, message: Message, mix: Mix = (0.0
         for block in part.parts(message.first):
             blocks.visit(block, message.first or message.step is not None, diagnostics)
     own = part.sites
+    work = blocks.posterior
     sums = start.information + work.flat - flat, start.total_shift + work.shift - shift
     new = Values(own.precision, own.shift, *sums)
     # Only rounds that all do the same can be combined.
@@ -280,10 +280,11 @@ class _Partition:
             sites, targets, weights = self.sites.part(part), blocks.targets[part], self.rows.weights[part]
             sites.mean[:], sites.variance[:] = self.work.predictors(part)
             for k in range(_DERIVATIONS):
-                revision, step = propose(
+                changes = propose(
                     message.loss, targets, weights, sites, beta=message.beta, power=message.power, fresh=k == 0
                 )
-                sites.accept(revision, step)
+                sites.precision[:] += changes.precision
+                sites.shift[:] += changes.shift
                 if sites.precision.ndim == 1:
                     # A site is a part of the posterior: its precision stays below that of its predictor.
                     most = 0.99 / np.where(sites.variance > 0.0, sites.variance, np.inf)
@@ -438,7 +439,7 @@ class Partitioned(LinearBackend):
         """Let all partitions visit their rows once."""
         first, posterior, every = step.loop == 0, self.posterior, list(self.mixes)
         mean, variance = posterior.mean, posterior.variance()
-        waves = doubling_parts(len(every), 1) if first and not self.is_normal else [slice(None)]
+        waves = row_blocks(len(every), 1, doubling=True) if first and not self.is_normal else [slice(None)]
         total, whole = None, True
         for wave in waves:
             chosen = {k: self.mixes[k] for k in every[wave]}

@@ -1,11 +1,17 @@
-r"""The posterior of a linear model while EP works on it: prior times sites, kept factorised.
+r"""Natural parameters of sites, and the posterior that they make with a prior while EP works on it.
 
-.. math:: P = \text{diag}(p) + G, \quad G = X^\top \text{diag}(T)\, X, \qquad P m = r + h, \quad h = X^\top R.
+The product of all sites, apart from any prior, is
 
-`DensePosterior` keeps all correlations, `JointPosterior` those of several linear predictors of the same features,
-`SparsePosterior` a sparse precision matrix, and `ProductPosterior` none. Prior (p, r) and natural parameters of the
-sites (G, h) are kept apart, so that the prior can change at any time. Changes that would make the posterior improper
-return False and leave it as it was. Posteriors without rows serve hyperparameters, reports and partitions.
+.. math:: e^{c + h^\top \theta - \frac12 \theta^\top G \theta}, \quad G = X^\top \text{diag}(T)\, X, \quad h = X^\top R.
+
+Natural parameters (G, h, c) add, so two models are merged by adding theirs, older rows are forgotten by multiplying
+them, and a prior can be replaced at any time. With the prior's (P, r) the posterior has the precision P + G and the
+mean :math:`(P + G)^{-1} (r + h)`.
+
+G is a matrix (`DenseNatural`), a sparse matrix (`SparseNatural`) or its diagonal (`DiagonalNatural`). Each has a
+posterior that is kept factorised while prior and sites change: `DensePosterior`, `SparsePosterior`, `ProductPosterior`,
+and `JointPosterior` for several linear predictors of the same features. Changes that would make the posterior improper
+leave it as it was. Posteriors without rows serve hyperparameters, reports and partitions.
 
 Level-3 operations are those of SciPy's BLAS and LAPACK throughout: NumPy brings a thread pool of its own, and the two
 wait for each other where calls alternate.
@@ -13,24 +19,24 @@ wait for each other where calls alternate.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from copy import copy
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import LinAlgError
 from scipy.linalg.blas import dgemm, dgemv, dsyrk, dtrmm
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtpttr, dtrtri, dtrttp
 
 from cavity._types import FloatArray
-from cavity.ep.natural import DenseNatural, SparseNatural
 from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis, SparseGaussian, SparsePrecision
 from cavity.gaussians.dense import DenseGaussian
-from cavity.gaussians.factorial import FactorialGaussian, ImproperError
+from cavity.gaussians.factorial import LOG_2PI, FactorialGaussian, ImproperError
 from cavity.gaussians.sparse import (
     AnalysedRows,
     PatternSums,
@@ -51,6 +57,205 @@ _KEPT_BYTES = 2**28
 _MOST_ROWS = 1 << 13
 # Numbers of a block of rows times coefficients of several predictors that are held at once: 32 MB.
 _AT_ONCE = 1 << 22
+
+
+# A posterior, whatever the form of its covariance.
+Gaussian = DenseGaussian | SparseGaussian | FactorialGaussian
+
+
+class NaturalParameters(Protocol):
+    """Natural parameters of a product of sites, whatever the form of G."""
+
+    def working(self, prior: Prior) -> Any:
+        """Posterior whose prior can change."""
+
+    def posterior(self, prior: Prior) -> Gaussian:
+        """Multiply by a prior; `ImproperError` if the product is improper."""
+
+    def plus(self, other: Any) -> Any:
+        """Add those of other rows."""
+
+    def times(self, factor: float) -> Any:
+        """Multiply by a factor: keep a share of the information."""
+
+    def with_factor(self, log_factor: float) -> Any:
+        """Multiply by a constant."""
+
+    def moved(self, ratio: float, shift: FloatArray) -> Any:
+        """Natural parameters of coefficients that are ``ratio`` times these, plus ``shift``."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DenseNatural:
+    """With all correlations: ``information`` is a symmetric matrix of which the lower triangle counts."""
+
+    information: FloatArray
+    shift: FloatArray
+    log_scale: float = 0.0
+
+    @classmethod
+    def zero(cls, dim: int) -> Self:
+        """Natural parameters of no rows."""
+        return cls(np.zeros((dim, dim)), np.zeros(dim))
+
+    @classmethod
+    def of_flat(cls, flat: FloatArray, shift: FloatArray) -> Self:
+        """From the lower triangle of the information as one array, column by column."""
+        return cls(np.asarray(dtpttr(shift.size, flat, uplo="L")[0]), shift)
+
+    @classmethod
+    def of_normal_rows(cls, rows: FloatArray, targets: FloatArray, weights: FloatArray | None, scale: float) -> Self:
+        """Of rows with normal noise of this standard deviation."""
+        weighted = rows if weights is None else rows * weights[:, None]
+        squares = float(targets @ (targets if weights is None else weights * targets))
+        information = rows.T @ weighted
+        return cls(
+            0.5 * (information + information.T) / scale**2, targets @ weighted / scale**2, -0.5 * squares / scale**2
+        )
+
+    def working(self, prior: Prior) -> DensePosterior:
+        """Posterior whose prior can change; `ImproperError` if it is improper."""
+        return DensePosterior(None, prior, self)
+
+    def posterior(self, prior: Prior) -> DenseGaussian:
+        """Multiply by a prior."""
+        return self.working(prior).gaussian(self.log_scale)
+
+    def plus(self, other: DenseNatural) -> DenseNatural:
+        """Add those of other rows."""
+        return DenseNatural(
+            self.information + other.information, self.shift + other.shift, self.log_scale + other.log_scale
+        )
+
+    def with_factor(self, log_factor: float) -> DenseNatural:
+        """Multiply by a constant."""
+        return replace(self, log_scale=self.log_scale + log_factor)
+
+    def times(self, factor: float) -> DenseNatural:
+        """Multiply by a factor: keep a share of the information."""
+        return DenseNatural(factor * self.information, factor * self.shift, factor * self.log_scale)
+
+    def of_columns(self, change: Any) -> DenseNatural:
+        """Natural parameters in other columns: ``change``, a sparse matrix, maps the shift to theirs."""
+        information = change @ (change @ self.information).T
+        return DenseNatural(0.5 * (information + information.T), change @ self.shift, self.log_scale)
+
+    def moved(self, ratio: float, shift: FloatArray) -> DenseNatural:
+        """Natural parameters of coefficients that are ``ratio`` times these, plus ``shift``."""
+        G = self.information / ratio**2
+        h, c = _moved(G @ shift, self.shift / ratio, self.log_scale, shift)
+        return DenseNatural(G, h, c)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseNatural:
+    """With the correlations of a sparse precision: ``information`` is the upper triangle as CSC.
+
+    ``border`` names the columns that meet most others.
+    """
+
+    information: Any
+    shift: FloatArray
+    border: NDArray[np.int64]
+    log_scale: float = 0.0
+
+    def working(self, prior: Prior) -> SparsePosterior:
+        """Posterior whose prior can change; `ImproperError` if it is improper."""
+        pattern = pattern_of(sparse.csc_array(self.information + upper_of(prior)), self.border)
+        entries, diagonal = sparse.coo_array(self.information), self.information.diagonal()[pattern.order]
+        # Entries that are zero are stored, and are not in the pattern of the sum.
+        (left, right), beside = entries.coords, (entries.coords[0] != entries.coords[1]) & (entries.data != 0.0)
+        sums = Places.of(pattern, left[beside], right[beside]).add(PatternSums.nothing(pattern), entries.data[beside])
+        inner = len(sums.coupling)
+        sums.entries[:inner] += diagonal[:inner]
+        sums.border[np.diag_indices(len(sums.border))] += diagonal[inner:]
+        return SparsePosterior(None, Analysis(0, 0.0, 0.0, pattern), prior, start=(sums.flat, self.shift))
+
+    def posterior(self, prior: Prior) -> SparseGaussian:
+        """Multiply by a prior."""
+        return self.working(prior).gaussian(self.log_scale)
+
+    def plus(self, other: SparseNatural) -> SparseNatural:
+        """Add those of other rows."""
+        border = np.union1d(self.border, other.border)
+        information = sparse.csc_array(self.information + other.information)
+        return SparseNatural(information, self.shift + other.shift, border, self.log_scale + other.log_scale)
+
+    def with_factor(self, log_factor: float) -> SparseNatural:
+        """Multiply by a constant."""
+        return replace(self, log_scale=self.log_scale + log_factor)
+
+    def times(self, factor: float) -> SparseNatural:
+        """Multiply by a factor: keep a share of the information."""
+        return SparseNatural(factor * self.information, factor * self.shift, self.border, factor * self.log_scale)
+
+    def of_columns(self, change: Any) -> SparseNatural:
+        """Natural parameters in other columns: ``change`` maps the shift to theirs."""
+        change = sparse.csr_array(change)
+        whole = self.information + sparse.triu(self.information, 1).T
+        information = sparse.csc_array(sparse.triu(change @ whole @ change.T))
+        return SparseNatural(information, change @ self.shift, self.border, self.log_scale)
+
+    def moved(self, ratio: float, shift: FloatArray) -> SparseNatural:
+        """Natural parameters of coefficients that are ``ratio`` times these, plus ``shift``."""
+        G = self.information / ratio**2
+        along = G @ shift + sparse.triu(G, 1).T @ shift
+        h, c = _moved(along, self.shift / ratio, self.log_scale, shift)
+        return SparseNatural(sparse.csc_array(G), h, self.border, c)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DiagonalNatural:
+    """As a product of one-dimensional Gaussians."""
+
+    sites: FactorialGaussian
+
+    @classmethod
+    def zero(cls, dim: int) -> Self:
+        """Natural parameters of no rows."""
+        return cls(FactorialGaussian.uniform(dim))
+
+    def working(self, prior: Any) -> ProductPosterior:
+        """Posterior whose prior can change."""
+        return ProductPosterior(prior, self.sites)
+
+    def posterior(self, prior: Any) -> FactorialGaussian:
+        """Multiply by a prior of independent coefficients."""
+        posterior: FactorialGaussian = prior * self.sites
+        if not posterior.is_proper:
+            raise ImproperError("prior times sites is not proper")
+        return posterior
+
+    def plus(self, other: DiagonalNatural) -> DiagonalNatural:
+        """Add those of other rows."""
+        return DiagonalNatural(self.sites * other.sites)
+
+    def with_factor(self, log_factor: float) -> DiagonalNatural:
+        """Multiply by a constant."""
+        return replace(self, sites=replace(self.sites, log_scale=self.sites.log_scale + log_factor))
+
+    def times(self, factor: float) -> DiagonalNatural:
+        """Multiply by a factor: keep a share of the information."""
+        return DiagonalNatural(self.sites**factor)
+
+    def changed(self, factors: FloatArray, coupling: FloatArray) -> DiagonalNatural:
+        """Natural parameters of other coefficients, of which these are multiples by factors.
+
+        The last one here also has a part of the others, by ``coupling``; that part is taken at their means, since
+        without correlations nothing else can be kept.
+        """
+        sites = self.sites
+        shift, precision = factors * sites.shift, factors**2 * sites.precision
+        if coupling.size:
+            means = np.divide(shift, precision, out=np.zeros_like(shift), where=precision > 0.0)
+            shift[-1] -= precision[-1] * float(coupling @ means[:-1])
+        return DiagonalNatural(FactorialGaussian(sites.log_scale, shift, precision))
+
+    def moved(self, ratio: float, shift: FloatArray) -> DiagonalNatural:
+        """Natural parameters of coefficients that are ``ratio`` times these, plus ``shift``."""
+        p = self.sites.precision / ratio**2
+        h, c = _moved(p * shift, self.sites.shift / ratio, self.sites.log_scale, shift)
+        return DiagonalNatural(FactorialGaussian(c, h, p))
 
 
 class DensePosterior:
@@ -76,10 +281,9 @@ class DensePosterior:
     log_det: float  # logarithm of the determinant of the precision matrix
 
     def __init__(self, rows: Rows | None, prior: Prior, start: DenseNatural | None = None, kept: bool = True) -> None:
-        start = DenseNatural.zero(prior.dim) if start is None else start
+        start = DenseNatural(np.zeros((prior.dim,) * 2), np.zeros(prior.dim)) if start is None else start
         self._start_scale, self._inverted = start.log_scale, (np.empty(0), np.empty(0))
-        self._block, self._buffer, self._spread = (slice(0), np.empty((0, 0))), np.empty((0, 0)), np.empty(0)
-        self._kept = False
+        self._block, self._buffer, self._kept = (slice(0), np.empty((0, 0))), np.empty((0, 0)), False
         if rows is not None:
             self.rows = rows
             self._kept = kept and 8 * rows.shape[0] * rows.shape[1] <= _KEPT_BYTES and rows.shape[0] <= rows.at_once
@@ -87,19 +291,18 @@ class DensePosterior:
             raise ImproperError("prior and the natural parameters of the sites must make a proper posterior")
 
     def parts(self, first: bool) -> list[slice]:
-        """Blocks of rows: of doubling size in the first iteration, of equal size afterwards.
-
-        A block has at least as many rows as there are columns, so that its factorisation costs no more than its sums.
-        """
+        """Blocks of rows: of doubling size in the first iteration, of equal size afterwards."""
+        # A block has at least as many rows as there are columns: its factorisation costs no more than its sums. 50 rows
+        # make array operations pay. With 20, problems converge in fewer iterations that take longer; with 400, some of
+        # few columns take more iterations. Fewer than 16 blocks amortise factorisations, more see newer posteriors.
         n, d = self.rows.shape
-        # 50 rows make array operations pay. With 20, problems converge in fewer iterations that take longer; with 400,
-        # some of few columns take more iterations. Fewer than 16 blocks amortise factorisations, more see newer
-        # posteriors.
         smallest = max(50, d)
         most = min(self.rows.at_once, max(smallest, _MOST_ROWS))
-        if first:
-            return doubling_parts(n, min(smallest, most), most)
-        return equal_parts(n, min(max(smallest, -(-n // 16)), most))
+        return row_blocks(n, min(smallest if first else max(smallest, -(-n // 16)), most), most, first)
+
+    def means(self, part: slice) -> FloatArray:
+        """Means of the linear predictors of a block of rows."""
+        return np.asarray(dgemv(1.0, self._rows_of(part).T, self.mean, trans=1))
 
     def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the linear predictors of a block of rows."""
@@ -107,30 +310,13 @@ class DensePosterior:
         half = self._buffer[: len(A)]
         half[:] = A
         half = dtrmm(1.0, self._inverse(), half.T, lower=1, overwrite_b=1)  # L^-1 A', its squares sum to the variances
-        variance = np.einsum("ij,ij->i", half.T, half.T)
-        self._spread = np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
-        return self._means(A, self.mean), variance
+        return self.means(part), np.einsum("ij,ij->i", half.T, half.T)
 
-    def add(self, part: slice, precisions: FloatArray, shifts: FloatArray, farthest: float) -> float:
-        """Add to the sites of a block of rows and return one; or change nothing and return the share that may be added.
-
-        The posterior must be proper, and no predictor of the block may move by more than ``farthest`` of its standard
-        deviations, before or after, whichever is larger; these were computed by `predictors` last.
-        """
-        before = self.information, self.shift, self.root, self.mean, self.log_det, self._spread
+    def with_sites(self, part: slice, precisions: FloatArray, shifts: FloatArray) -> Self | None:
+        """Posterior with more in the sites of a block of rows; None where that is improper."""
         information = self.plus_sites(part, precisions, self.information.copy(order="F"))
-        shift, share = self.shift + self.sum_of_shifts(part, shifts), 0.5
-        if np.all(np.isfinite(shift)) and self._factorise(information, shift, self.prior):
-
-            def spread_after() -> FloatArray:
-                self.predictors(part)
-                return self._spread
-
-            moves = self._means(self._rows_of(part), self.mean - before[3])
-            share = share_within(farthest, moves, before[5], spread_after)
-        if share < 1.0:
-            self.information, self.shift, self.root, self.mean, self.log_det, self._spread = before
-        return share
+        shift, new = self.shift + self.sum_of_shifts(part, shifts), copy(self)
+        return new if np.all(np.isfinite(shift)) and new._factorise(information, shift, self.prior) else None
 
     def plus_sites(self, part: slice, precisions: FloatArray, information: FloatArray) -> FloatArray:
         """Add precisions of the sites of a block to a matrix, of which the lower triangle counts, in place."""
@@ -175,17 +361,11 @@ class DensePosterior:
         lower = np.tril(self.information)
         return DenseNatural(lower + np.tril(lower, -1).T, self.shift, self._start_scale + log_scale)
 
-    def gaussian(self) -> DenseGaussian:
-        """Normalised posterior."""
-        return DenseGaussian(self.mean, np.ascontiguousarray(self._inverse().T), 0.0)
-
-    def marginals(self) -> tuple[FloatArray, FloatArray]:
-        """Means and variances by which changes are measured: those of the coefficients."""
-        return self.mean, self.variance()
-
-    def means(self) -> FloatArray:
-        """Means of `marginals`."""
-        return self.mean
+    def gaussian(self, log_scale: float = 0.0) -> DenseGaussian:
+        """Posterior as a value; its mass is that of prior and sites, whose scale is given."""
+        fitted = float(self.mean @ (self.prior.shift + self.shift))
+        log_mass = log_scale + self.prior.log_scale + 0.5 * (fitted + self.mean.size * LOG_2PI - self.log_det)
+        return DenseGaussian(self.mean, np.ascontiguousarray(self._inverse().T), log_mass)
 
     def variance(self) -> FloatArray:
         """Posterior variances of the coefficients."""
@@ -201,9 +381,6 @@ class DensePosterior:
         lower, _ = dpotri(self.root, lower=1)
         left, right, _ = couplings
         return np.asarray(lower[np.maximum(left, right), np.minimum(left, right)])
-
-    def _means(self, A: FloatArray, mean: FloatArray) -> FloatArray:
-        return np.asarray(dgemv(1.0, A.T, mean, trans=1))
 
     def _inverse(self) -> FloatArray:
         """Inverse of the root: products with it take half the time of solving, and are as exact."""
@@ -258,9 +435,12 @@ class JointPosterior(DensePosterior):
     def parts(self, first: bool) -> list[slice]:
         """Blocks of rows, at least as many as there are coefficients (`DensePosterior.parts`)."""
         n, smallest, most = self.rows.shape[0], max(50, self.prior.dim), self.rows.at_once
-        if first:
-            return doubling_parts(n, min(max(50, smallest // 4), most), most)
-        return equal_parts(n, min(max(smallest, -(-n // 16)), most))
+        size = max(50, smallest // 4) if first else max(smallest, -(-n // 16))
+        return row_blocks(n, min(size, most), most, first)
+
+    def means(self, part: slice) -> FloatArray:
+        """Means ``(rows, K)`` of the predictors of a block of rows."""
+        return np.asarray(dgemm(1.0, self._rows_of(part).T, self.mean.reshape(self.count, -1).T, trans_a=1))
 
     def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
         """Means ``(rows, K)`` and covariances ``(rows, K, K)`` of the predictors of a block of rows."""
@@ -274,8 +454,7 @@ class JointPosterior(DensePosterior):
                 products = dgemm(1.0, below, rows.T).T.reshape(-1, k - i, d)
                 variance[piece, i:, i] = np.einsum("nld,nd->nl", products, rows)
                 variance[piece, i, i:] = variance[piece, i:, i]
-        self._spread = np.sqrt(np.maximum(np.einsum("nii->ni", variance), np.finfo(np.float64).tiny))
-        return self._means(A, self.mean), variance
+        return self.means(part), variance
 
     def plus_sites(self, part: slice, precisions: FloatArray, information: FloatArray) -> FloatArray:
         """Add precisions of the sites of a block to a matrix, of which the lower triangle counts, in place."""
@@ -295,9 +474,6 @@ class JointPosterior(DensePosterior):
     def variance(self) -> FloatArray:
         """Posterior variances of the coefficients."""
         return np.diag(self._inverse_precision()).copy()
-
-    def _means(self, A: FloatArray, mean: FloatArray) -> FloatArray:
-        return np.asarray(dgemm(1.0, A.T, mean.reshape(self.count, -1).T, trans_a=1))
 
     def _inverse_precision(self) -> FloatArray:
         """Lower triangle of the covariance, the diagonal blocks whole."""
@@ -352,7 +528,6 @@ class SparsePosterior:
             raise ValueError("the factor of these rows would be too large; use another form of covariance")
         self.rows, self._matrix, self._analysed = rows, matrix, None if matrix is None else analysis.rows
         self._last: tuple[slice, Any, AnalysedRows | None] = (slice(0, 0), None, None)
-        self._spread = np.empty(0)
         self._pattern = analysis.pattern
         if isinstance(prior, StructuredPrior):
             self._places = Places.of(self._pattern, prior.couplings.left, prior.couplings.right)
@@ -366,50 +541,28 @@ class SparsePosterior:
             if not rounds or self._slack > 1e-10:
                 raise ImproperError("prior and the natural parameters of the sites must make a proper posterior")
 
-    @classmethod
-    def of(cls, prior: Prior, natural: SparseNatural) -> SparsePosterior:
-        """Posterior without rows, from natural parameters of sites."""
-        pattern = pattern_of(sparse.csc_array(natural.information + upper_of(prior)), natural.border)
-        entries, diagonal = sparse.coo_array(natural.information), natural.information.diagonal()[pattern.order]
-        (left, right), beside = entries.coords, entries.coords[0] != entries.coords[1]
-        sums = Places.of(pattern, left[beside], right[beside]).add(PatternSums.nothing(pattern), entries.data[beside])
-        inner = len(sums.coupling)
-        sums.entries[:inner] += diagonal[:inner]
-        sums.border[np.diag_indices(len(sums.border))] += diagonal[inner:]
-        return cls(None, Analysis(0, 0.0, 0.0, pattern), prior, start=(sums.flat, natural.shift))
-
     def parts(self, first: bool) -> list[slice]:
         """Blocks of rows: of doubling size in the first iteration, a few large ones afterwards, as memory allows."""
         # A factorisation costs about the same for any block, so there are few of them.
         n = self.rows.shape[0]
         most = n if self._analysed is not None else self.rows.csr_at_once
-        return doubling_parts(n, min(max(100, n // 64), most), most) if first else equal_parts(n, min(-(-n // 2), most))
+        return row_blocks(n, min(max(100, n // 64) if first else -(-n // 2), most), most, first)
+
+    def means(self, part: slice) -> FloatArray:
+        """Means of the linear predictors of a block of rows."""
+        return np.asarray(self._rows_of(part)[0] @ self.mean)
 
     def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the linear predictors of a block of rows."""
-        matrix, analysed = self._rows_of(part)
-        variance = self.factor.row_variances(analysed)
-        self._spread = np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
-        return np.asarray(matrix @ self.mean), variance
+        return self.means(part), self.factor.row_variances(self._rows_of(part)[1])
 
-    def add(self, part: slice, precisions: FloatArray, shifts: FloatArray, farthest: float) -> float:
-        """Add to the sites of a block of rows, as `DensePosterior.add`."""
+    def with_sites(self, part: slice, precisions: FloatArray, shifts: FloatArray) -> Self | None:
+        """Posterior with more in the sites of a block of rows, as `DensePosterior.with_sites`."""
         matrix, analysed = self._rows_of(part)
-        before = self.factor, self.mean, self.shift, self.sums, self._spread
         if not (np.all(np.isfinite(precisions)) and np.all(np.isfinite(shifts))):
-            return 0.5
-        sums = self.sums.plus(PatternSums.of(analysed, precisions))
-        if not self._factorise(sums, self.shift + matrix.T @ shifts, self.prior):
-            return 0.5
-
-        def spread_after() -> FloatArray:
-            self.predictors(part)
-            return self._spread
-
-        share = share_within(farthest, matrix @ (self.mean - before[1]), before[4], spread_after)
-        if share < 1.0:
-            self.factor, self.mean, self.shift, self.sums, self._spread = before
-        return share
+            return None
+        sums, new = self.sums.plus(PatternSums.of(analysed, precisions)), copy(self)
+        return new if new._factorise(sums, self.shift + matrix.T @ shifts, self.prior) else None
 
     def sum_of_shifts(self, part: slice, shifts: FloatArray) -> FloatArray:
         """Sum up shifts of the sites of a block of rows."""
@@ -439,22 +592,16 @@ class SparsePosterior:
         border = self.factor.pattern.order[self.factor.inner :]
         return SparseNatural(information, self.shift, border, log_scale)
 
-    def gaussian(self) -> SparseGaussian:
-        """Normalised posterior."""
-        return SparseGaussian(self.mean, self.factor, 0.0)
+    def gaussian(self, log_scale: float = 0.0) -> SparseGaussian:
+        """Posterior as a value; its mass is that of prior and sites, whose scale is given."""
+        fitted = float(self.mean @ (self.prior.shift + self.shift))
+        log_mass = log_scale + self.prior.log_scale + 0.5 * (fitted + self.mean.size * LOG_2PI - self.log_det)
+        return SparseGaussian(self.mean, self.factor, log_mass)
 
     @property
     def log_det(self) -> float:
         """Logarithm of the determinant of the precision matrix."""
         return self.factor.log_det
-
-    def marginals(self) -> tuple[FloatArray, FloatArray]:
-        """Means and variances by which changes are measured: those of the coefficients."""
-        return self.mean, self.variance()
-
-    def means(self) -> FloatArray:
-        """Means of `marginals`."""
-        return self.mean
 
     def variance(self) -> FloatArray:
         """Posterior variances of the coefficients."""
@@ -544,34 +691,22 @@ Posterior = DensePosterior | SparsePosterior | ProductPosterior
 RowPosterior = DensePosterior | SparsePosterior
 
 
-def share_within(farthest: float, moves: FloatArray, before: FloatArray, after: Callable[[], FloatArray]) -> float:
-    """Share of the moves of predictors that is not farther than allowed, in their standard deviations.
-
-    The standard deviations before or after the moves, whichever is larger: sites that were far too narrow must be able
-    to widen. Those after are computed only where the share depends on them.
-    """
-    distances = np.abs(moves)
-    if np.all(distances <= farthest * before):
-        return 1.0
-    moved = float(np.max(distances / np.maximum(before, after())))
-    return 1.0 if moved <= farthest else farthest / moved
-
-
-def doubling_parts(rows: int, smallest: int, most: int | None = None) -> list[slice]:
-    """Cut rows into blocks none of which is larger than all before it together, but for the first; or than ``most``."""
-    ends = [min(smallest, rows)]
-    while ends[-1] < rows:
-        ends.append(min(ends[-1] + min(ends[-1], most or rows), rows))
-    return [slice(a, b) for a, b in pairwise([0, *ends])]
-
-
-def equal_parts(rows: int, size: int) -> list[slice]:
-    """Cut rows into blocks of about this size."""
-    count = max(1, round(rows / size))
-    cuts = np.linspace(0, rows, count + 1).astype(int)
-    return [slice(int(a), int(b)) for a, b in pairwise(cuts)]
+def row_blocks(rows: int, size: int, most: int | None = None, doubling: bool = False) -> list[slice]:
+    """Cut rows into blocks of about this size; doubling, none but the first is larger than all before it together."""
+    if not doubling:
+        ends = np.linspace(0, rows, max(1, round(rows / size)) + 1).astype(int).tolist()
+    else:
+        ends = [0, min(size, rows)]
+        while ends[-1] < rows:
+            ends.append(min(ends[-1] + min(ends[-1], most or rows), rows))
+    return [slice(a, b) for a, b in pairwise(ends)]
 
 
 def _pieces(rows: int, columns: int) -> list[slice]:
     length = max(1, _AT_ONCE // max(columns, 1))
     return [slice(i, min(i + length, rows)) for i in range(0, rows, length)]
+
+
+def _moved(along: FloatArray, h: FloatArray, log_scale: float, shift: FloatArray) -> tuple[FloatArray, float]:
+    """Shift and scale after the argument of a product of sites moved; ``along`` is its new information times that."""
+    return h + along, log_scale - float(h @ shift) - 0.5 * float(shift @ along)

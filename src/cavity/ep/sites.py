@@ -107,11 +107,6 @@ class RowSites:
         """Return views of the sites of some rows."""
         return RowSites(**{name: getattr(self, name)[part] for name in _ARRAYS}, max_step=self.max_step)
 
-    def accept(self, changes: Changes, step: FloatArray) -> None:
-        """Add a share of the proposed changes, one per row."""
-        self.precision[:] += by_row(step, changes.precision)
-        self.shift[:] += by_row(step, changes.shift)
-
     def scale_by(self, precisions: float, shifts: float) -> None:
         """Multiply precisions and shifts by factors, and forget the last changes."""
         for part in self._pieces():
@@ -126,7 +121,7 @@ class RowSites:
 
 
 class Changes(NamedTuple):
-    """Proposed changes of precision and shift, and which rows were rejected and why.
+    """Changes of precision and shift, by the step size of each row, and which rows were rejected and why.
 
     Of rows with a single predictor also slope and information of the log evidence in the log noise scale, where these
     were asked for.
@@ -137,11 +132,6 @@ class Changes(NamedTuple):
     improper: NDArray[np.bool_]
     nonfinite: NDArray[np.bool_]
     noise: FloatArray | None = None
-
-
-def by_row(factors: FloatArray, values: FloatArray) -> FloatArray:
-    """Multiply the numbers, vectors or matrices of rows by one number per row."""
-    return factors.reshape(-1, *(1,) * (values.ndim - 1)) * values
 
 
 class _Cavities(NamedTuple):
@@ -171,8 +161,8 @@ def propose(
     power: float = 1.0,
     fresh: bool = False,
     noise: bool = False,
-) -> tuple[Changes, FloatArray]:
-    """Fit every row against its own cavity, all under the same posterior; return changes and step sizes of the rows.
+) -> Changes:
+    """Fit every row against its own cavity, all under the same posterior, and take a step of its own size.
 
     Parameters
     ----------
@@ -219,7 +209,9 @@ def propose(
     if noise and sites.shift.ndim == 1:
         used = np.where(improper, 0.0, cavity.exponent)
         slope_of_noise = noise_slope(loss, targets, cavity.mean + sites.offset, cavity.variance, used, tilt.log_mass)
-    return Changes(d_precision, d_shift, improper, nonfinite, slope_of_noise), sites.step.copy()
+    steps = sites.step.reshape(-1, *(1,) * (d_shift.ndim - 1))
+    d_precision, d_shift = steps.reshape(-1, *(1,) * (d_precision.ndim - 1)) * d_precision, steps * d_shift
+    return Changes(d_precision, d_shift, improper, nonfinite, slope_of_noise)
 
 
 def _reversed(change: FloatArray, before: FloatArray) -> NDArray[np.bool_]:

@@ -24,16 +24,17 @@ and the posterior is proper as long as the matrix in brackets is positive defini
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from scipy.linalg.blas import dgemm, dtrmm
 from scipy.linalg.lapack import dpotrf, dtrtri
 
 from cavity._types import FloatArray, IndexArray
-from cavity.ep.posteriors import doubling_parts, share_within
+from cavity.ep.posteriors import row_blocks
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 from cavity.gaussians.wide import RowsGaussian, WideRows
 
@@ -231,7 +232,7 @@ class KernelPosterior:
         self.center, self.kernels = kernel.at(prior)
         n, vector = self.center.shape[1], () if predictors is None else (predictors,)
         start = (np.zeros((n, *vector, *vector)), np.zeros((n, *vector))) if start is None else start
-        self.prior, self._spread = prior, np.empty(0)
+        self.prior = prior
         if not self._factorise(*start, prior):
             raise ImproperError("prior and the natural parameters of the sites must make a proper posterior")
 
@@ -244,16 +245,16 @@ class KernelPosterior:
         """Blocks of rows: of doubling size in the first iteration, all at once afterwards, as one factor costs."""
         if not first or self._is_warm:
             return [slice(0, self.rows)]
-        return doubling_parts(self.rows, _FIRST)
+        return row_blocks(self.rows, _FIRST, self.rows, True)
+
+    def means(self, part: slice) -> FloatArray:
+        """Means of the predictors of a block of rows, ``(rows,)`` or ``(rows, predictors)``."""
+        found = self.factor.mean[:, part]
+        return found[0].copy() if self.shift.ndim == 1 else found.T.copy()
 
     def predictors(self, part: slice) -> tuple[FloatArray, FloatArray]:
         """Means and variances of the predictors of a block of rows, or covariances of several."""
-        variance = self._variance(part)
-        if self.shift.ndim == 1:
-            self._spread = np.sqrt(np.maximum(variance, np.finfo(np.float64).tiny))
-            return self.factor.mean[0, part].copy(), variance
-        self._spread = np.sqrt(np.maximum(np.einsum("nii->ni", variance), np.finfo(np.float64).tiny))
-        return self.factor.mean[:, part].T.copy(), variance
+        return self.means(part), self._variance(part)
 
     def _variance(self, part: slice) -> FloatArray:
         f, n = self.factor, self.rows
@@ -284,35 +285,25 @@ class KernelPosterior:
                 found[:, j, i] = found[:, i, j]
         return found
 
-    def marginals(self) -> tuple[FloatArray, FloatArray]:
-        """Means and variances by which changes are measured: those of the predictors of all rows."""
+    @property
+    def mean(self) -> FloatArray:
+        """Posterior means of the predictors of all rows."""
+        return self.factor.mean.ravel()
+
+    def variance(self) -> FloatArray:
+        """Posterior variances of the predictors of all rows."""
         variance = self._variance(slice(0, self.rows))
         if variance.ndim > 1:
             variance = np.einsum("nii->in", variance)
-        # Rows of zeros have no predictor; rounding leaves those that are known exactly next to nothing.
-        return self.means(), np.maximum(variance.ravel(), np.finfo(np.float64).tiny)
+        # A row of zeros has no variance, and that of a predictor that is known exactly is rounding.
+        return np.maximum(variance.ravel(), np.finfo(np.float64).tiny)
 
-    def means(self) -> FloatArray:
-        """Means of `marginals`."""
-        return self.factor.mean.ravel()
-
-    def add(self, part: slice, precisions: FloatArray, shifts: FloatArray, farthest: float) -> float:
-        """Add to the sites of a block of rows, as `DensePosterior.add`."""
-        before = self.precisions, self.shift, self.factor, self._spread
-        T, R, share = self.precisions.copy(), self.shift.copy(), 0.5
+    def with_sites(self, part: slice, precisions: FloatArray, shifts: FloatArray) -> Self | None:
+        """Posterior with more in the sites of a block of rows; None where that is improper."""
+        T, R, new = self.precisions.copy(), self.shift.copy(), copy(self)
         T[part] += precisions
         R[part] += shifts
-        if self._factorise(T, R, self.prior):
-
-            def spread_after() -> FloatArray:
-                self.predictors(part)
-                return self._spread
-
-            moves = (self.factor.mean - before[2].mean)[:, part].T.reshape(before[3].shape)
-            share = share_within(farthest, moves, before[3], spread_after)
-        if share < 1.0:
-            self.precisions, self.shift, self.factor, self._spread = before
-        return share
+        return new if new._factorise(T, R, self.prior) else None
 
     def sum_of_shifts(self, part: slice, shifts: FloatArray) -> FloatArray:
         """Shifts of the sites of a block of rows, among those of all."""
@@ -385,11 +376,34 @@ class KernelPosterior:
         if weight is not None:
             a, T = f.weights[0], self.precisions
             along[k, 0] = 2.0 * a / T
-            explained = n - float(np.sum(np.square(f.inverse)))
-            gradient[k] = float(np.sum(np.square(a) / T)) + explained - weight
+            gradient[k] = float(np.sum(np.square(a) / T)) + self.explained - weight
         narrow = np.einsum("isn,snm->im", along, M)
         wide = np.einsum("isn,snm->im", along, f.widened)
         return gradient, 0.5 * (narrow @ narrow.T - wide @ wide.T)
+
+    def growth(self, groups: Sequence[Any]) -> FloatArray:
+        """Largest growth of a posterior variance by the uncertainty of every hyperparameter, per variance of that.
+
+        Means of predictors move, and what few rows leave of the prior variances of many coefficients is all of it.
+
+        Parameters
+        ----------
+        groups
+            Which hyperparameters are to be found.
+        """
+        f, M, variance, found = self.factor, self.narrowed(), self.variance(), []
+        for slopes in self.kernel.slopes(self.prior, groups):
+            moved = np.array([slope @ one for slope, one in zip(slopes, f.weights, strict=True)])
+            inside = np.einsum("sn,snm->m", moved, M), np.einsum("sn,snm->m", moved, f.widened)
+            back = M @ inside[0] - f.widened @ inside[1]
+            moved -= np.array([kernel @ one for kernel, one in zip(self.kernels, back, strict=True)])
+            found.append(float(np.max(np.square(moved.ravel()) / variance)) + 0.5)
+        return np.array(found)
+
+    @property
+    def explained(self) -> float:
+        """How many numbers of the prior the sites determine, where all have positive precisions."""
+        return len(self.factor.inverse) - float(np.sum(np.square(self.factor.inverse)))
 
     def _factorise(self, precisions: FloatArray, shift: FloatArray, prior: Any) -> bool:
         if not (np.all(np.isfinite(precisions)) and np.all(np.isfinite(shift))):
@@ -478,20 +492,6 @@ class RowsPosterior(KernelPosterior):
         M, N = (np.concatenate(list(each)) for each in (self.narrowed(), f.widened))
         mass, weights = self.log_mass + log_scale, f.weights.ravel()
         return RowsGaussian(self.kernel.rows, prior.mean, prior.variance, weights, M, f.inverse, N, mass)
-
-    @property
-    def mean(self) -> FloatArray:
-        """Posterior mean of the coefficients."""
-        down = [self.kernel.rows.transposed_times(one[:, None])[:, 0] for one in self.factor.weights]
-        return np.asarray(self.prior.mean + self.prior.variance * np.concatenate(down))
-
-    def variance(self) -> FloatArray:
-        """Posterior variances of the coefficients: one pass over the columns."""
-        return self.gaussian().variance
-
-    def solve(self, right: FloatArray) -> FloatArray:
-        """Multiply by the posterior covariance."""
-        return self.gaussian().covariance_with(right)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -30,7 +30,7 @@ from cavity import losses
 from cavity._checks import as_float
 from cavity._version import __version__
 from cavity.ep.hyperparameters import Group
-from cavity.ep.natural import DenseNatural, DiagonalNatural, SparseNatural
+from cavity.ep.posteriors import DenseNatural, DiagonalNatural, SparseNatural
 from cavity.ep.result import Refusal, Status, Trace
 from cavity.estimators.checkpoints import PLAIN_KINDS, blaming, opened, read_array, replaced, write_array
 from cavity.estimators.classifier import EPClassifier

@@ -13,8 +13,11 @@ from sklearn.utils import Tags, check_random_state
 from cavity._checks import whole_number
 from cavity._types import FloatArray
 from cavity.ep.hyperparameters import Group, NormalRows, Setting, settings_around
-from cavity.ep.natural import DenseNatural, Gaussian, NaturalParameters, SparseNatural
-from cavity.ep.posteriors import DensePosterior, ProductPosterior, SparsePosterior
+from cavity.ep.posteriors import (
+    DenseNatural,
+    Gaussian,
+    NaturalParameters,
+)
 from cavity.ep.result import Status
 from cavity.estimators.columns import columns_of
 from cavity.estimators.parameters import Parameters, Plan, threads_for
@@ -352,7 +355,7 @@ def averaged(model: Posteriors) -> tuple[tuple[list[Setting], Any], ...]:
     for known, prior, whole in zip(model._known(), model._priors, model._whole_posteriors(), strict=True):
         settings = [Setting(1.0, prior, scale)]
         if groups or rows is not None or information is not None:
-            posterior = working(known, prior)
+            posterior = known.working(prior)
             settings = settings_around(posterior, groups, rows, scale, information)
         if len(settings) == 1:
             found.append((settings, in_raw_units(whole, change)))
@@ -370,15 +373,6 @@ def averaged(model: Posteriors) -> tuple[tuple[list[Setting], Any], ...]:
             mixture = DenseGaussian(mixture.mean, mixture.root, mixture.log_mass)
         found.append((kept, mixture))
     return tuple(found)
-
-
-def working(known: Any, prior: FactorialGaussian) -> Any:
-    """Posterior of what is known whose prior can change."""
-    if isinstance(known, DenseNatural):
-        return DensePosterior(None, prior, known)
-    if isinstance(known, SparseNatural):
-        return SparsePosterior.of(prior, known)
-    return ProductPosterior(prior, known.sites)
 
 
 def in_raw_units(posterior: Any, change: Change) -> Any:

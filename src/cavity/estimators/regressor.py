@@ -15,12 +15,12 @@ from cavity import losses
 from cavity._checks import as_float, flag, number_between, one_of, shown
 from cavity._types import FloatArray
 from cavity.ep.hyperparameters import Group, Hyperparameters, NormalRows, maximise_normal_evidence
-from cavity.ep.natural import DenseNatural, NaturalParameters, SparseNatural
+from cavity.ep.posteriors import DenseNatural, NaturalParameters, SparseNatural
 from cavity.ep.result import Result
 from cavity.ep.sites import noise_slope
 from cavity.estimators.base import over_blocks, predicted_targets
 from cavity.estimators.parameters import LARGEST_TARGET, Parameters, Plan, moderate_number, plan_joint
-from cavity.estimators.posterior import RATE, joint_latent, mixing, working
+from cavity.estimators.posterior import RATE, joint_latent, mixing
 from cavity.estimators.progress import Verbose
 from cavity.estimators.rows import (
     Data,
@@ -272,7 +272,7 @@ class NormalisedTargets(StreamingEP):
         if free:
             first = self._spread if self._finds_scale else scale
             rows = NormalRows(totals.rows, totals.squares, first, self._least_scale())
-            posterior = working(known.times((scale / first) ** 2), prior)
+            posterior = known.times((scale / first) ** 2).working(prior)
             maximise_normal_evidence(posterior, free, rows)
             known, prior, scale = known.times((scale / rows.scale) ** 2), posterior.prior, rows.scale
         found = {"_knowledge": (known,), "_priors": (prior,), "_free": groups, "_loss": with_scale(self._loss, scale)}

@@ -16,7 +16,7 @@ from cavity._types import FloatArray
 from cavity.ep.hyperparameters import hyperparameters_of, interval
 from cavity.estimators.columns import names_of
 from cavity.estimators.parameters import Parameters
-from cavity.estimators.posterior import Posteriors, draws_of, moments_of, reported, units_of, working
+from cavity.estimators.posterior import Posteriors, draws_of, moments_of, reported, units_of
 from cavity.estimators.rows import checked_offset
 from cavity.gaussians.mixture import GaussianMixture, normal_mixture_quantile
 from cavity.losses import offers
@@ -454,7 +454,7 @@ def _components(model: Reports, level: float) -> list[tuple[str, float, float, f
     if not p.named or len(model._known()) > 1:
         return []
     groups = model._free
-    posterior, (normal, _) = working(model._known()[0], model._priors[0]), model._noise_known()
+    posterior, (normal, _) = model._known()[0].working(model._priors[0]), model._noise_known()
     unit, scale, found = model._units[0] ** 2, float(getattr(model._loss, "scale", 1.0)), []
     names = [*p.named, *(["log scale"] * (len(groups) - len(p.named)))]
     for g, name in enumerate(names):

@@ -16,8 +16,16 @@ from cavity._types import FloatArray
 from cavity.ep.blocks import run
 from cavity.ep.driver import Options, Run, State
 from cavity.ep.hyperparameters import Hyperparameters
-from cavity.ep.natural import DiagonalNatural, Gaussian, NaturalParameters
-from cavity.ep.posteriors import DensePosterior, JointPosterior, ProductPosterior, RowPosterior, SparsePosterior
+from cavity.ep.posteriors import (
+    DensePosterior,
+    DiagonalNatural,
+    Gaussian,
+    JointPosterior,
+    NaturalParameters,
+    ProductPosterior,
+    RowPosterior,
+    SparsePosterior,
+)
 from cavity.ep.result import Refusal, Result, Status
 from cavity.ep.sites import noise_slope
 from cavity.estimators.checkpoints import Checkpoint

@@ -22,7 +22,7 @@ from cavity.ep.hyperparameters import (
     maximise_evidence,
     with_hyperparameters,
 )
-from cavity.ep.natural import DenseNatural, DiagonalNatural, Gaussian, NaturalParameters
+from cavity.ep.posteriors import DenseNatural, DiagonalNatural, Gaussian, NaturalParameters
 from cavity.ep.result import Refusal, Status, Trace
 from cavity.estimators.base import LinearEP, _described
 from cavity.estimators.parameters import (
@@ -34,7 +34,6 @@ from cavity.estimators.parameters import (
     plan_stream,
     threads_for,
 )
-from cavity.estimators.posterior import working
 from cavity.estimators.rows import Data, KeptRows, Order, Totals, forgetting, with_intercept
 from cavity.estimators.runs import BATCH_SIZE, Taken, take_rows
 from cavity.factors.columns import Columns, ColumnSums
@@ -528,7 +527,7 @@ class StreamingEP(LinearEP):
         known, (prior, groups) = self._present_knowledge(), self._stream_prior(p)
         found = []
         for one, before in zip(known, self._priors, strict=True):
-            posterior = working(one, with_hyperparameters(prior, groups, hyperparameters_of(before, groups)))
+            posterior = one.working(with_hyperparameters(prior, groups, hyperparameters_of(before, groups)))
             if groups:
                 maximise_evidence(posterior, groups)
             found.append(posterior.prior)
