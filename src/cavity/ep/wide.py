@@ -36,7 +36,7 @@ from scipy.linalg.lapack import dpotrf, dtrtri
 from cavity._types import FloatArray, IndexArray
 from cavity.ep.posteriors import row_blocks
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
-from cavity.gaussians.wide import RowsGaussian, WideRows
+from cavity.gaussians.wide import ProcessGaussian, RowsGaussian, WideRows
 
 # What is left of one after the share of a site in the precision of its predictor, above which the variance is computed
 # from the prior: below, it is exact to 13 digits.
@@ -460,6 +460,16 @@ class KernelPosterior:
         self.factor = _Factor(plus, minus, inverse, widened, weights, mean, log_det)
         return True
 
+    def natural(self, log_scale: float) -> Any:
+        """Natural parameters of all sites, with this scale of their product."""
+        return KernelNatural(self.kernel, self.precisions, self.shift, log_scale)
+
+    def gaussian(self, log_scale: float = 0.0) -> Any:
+        """Posterior, whose mass includes this scale of the sites."""
+        f = self.factor
+        moments = self.mean, self.variance()
+        return ProcessGaussian(*moments, f.weights, self.narrowed(), f.widened, self.log_mass + log_scale)
+
 
 class RowsPosterior(KernelPosterior):
     """Of the coefficients of a linear model with more columns than rows.
@@ -495,36 +505,52 @@ class RowsPosterior(KernelPosterior):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowsNatural:
-    """Natural parameters of sites in the space of the rows: the rows, and a precision and a shift for each.
+class KernelNatural:
+    """Natural parameters of the sites of predictors whose prior covariance is given: those of every row.
 
     Parameters
     ----------
     kernel
-        The rows.
+        Prior mean and covariance of the predictors.
     precisions, shift
         Of the sites.
     log_scale
         Logarithm of the scale of their product.
     """
 
-    kernel: LinearKernel
+    kernel: Any
     precisions: FloatArray
     shift: FloatArray
     log_scale: float = 0.0
 
-    def working(self, prior: FactorialGaussian) -> RowsPosterior:
-        """Posterior whose prior can change."""
-        return RowsPosterior(self.kernel, prior, (self.precisions, self.shift))
+    def working(self, prior: Any) -> Any:
+        """Posterior whose prior can change; `ImproperError` if it is improper."""
+        count = None if self.shift.ndim == 1 else self.shift.shape[1]
+        return KernelPosterior(self.kernel, prior, count, (self.precisions, self.shift))
 
-    def posterior(self, prior: FactorialGaussian) -> RowsGaussian:
+    def posterior(self, prior: Any) -> Any:
         """Multiply by a prior."""
         return self.working(prior).gaussian(self.log_scale)
 
-    def with_factor(self, log_factor: float) -> RowsNatural:
+    def with_factor(self, log_factor: float) -> Self:
         """Multiply by a constant."""
         return replace(self, log_scale=self.log_scale + log_factor)
 
-    def times(self, factor: float) -> RowsNatural:
+    def times(self, factor: float) -> Self:
         """Multiply by a factor: keep a share of the information."""
-        return RowsNatural(self.kernel, factor * self.precisions, factor * self.shift, factor * self.log_scale)
+        return replace(
+            self,
+            precisions=factor * self.precisions,
+            shift=factor * self.shift,
+            log_scale=factor * self.log_scale,
+        )
+
+
+class RowsNatural(KernelNatural):
+    """Natural parameters of the sites of linear predictors in the space of the rows: the rows belong to them."""
+
+    kernel: LinearKernel
+
+    def working(self, prior: FactorialGaussian) -> RowsPosterior:
+        """Posterior whose prior can change; `ImproperError` if it is improper."""
+        return RowsPosterior(self.kernel, prior, (self.precisions, self.shift))

@@ -197,6 +197,74 @@ class WideRows:
 
 
 @dataclass(frozen=True, eq=False)
+class ProcessGaussian:
+    r"""A Gaussian process at some inputs, with what it takes to know it at any others.
+
+    With the prior covariance k of other inputs and these, the mean at the others is :math:`k a` and their covariance
+    that of the prior less :math:`k (M M^\top - N N^\top) k^\top`, for every one of several functions.
+
+    Parameters
+    ----------
+    mean, variance
+        Means and variances of the functions at the inputs, one function after the other.
+    weights
+        The vector a of every function, ``(functions, n)``.
+    narrowed, widened
+        The matrices M and N of every function, ``(functions, n, m)``.
+    log_mass
+        Logarithm of the integral.
+    """
+
+    mean: FloatArray
+    variance: FloatArray
+    weights: FloatArray
+    narrowed: FloatArray
+    widened: FloatArray
+    log_mass: float
+
+    def predictors(self, shared: FloatArray, own: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means ``(m, functions)`` and covariances ``(m, functions, functions)`` at other inputs.
+
+        Parameters
+        ----------
+        shared
+            Prior covariances ``(m, n)`` of the others with these.
+        own
+            Prior variances ``(m,)`` of the others.
+        """
+        q = len(self.weights)
+        less, more = shared @ self.narrowed, shared @ self.widened
+        covariance = np.einsum("kmj,lmj->mkl", more, more) - np.einsum("kmj,lmj->mkl", less, less)
+        covariance[:, np.arange(q), np.arange(q)] += own[:, None]
+        return shared @ self.weights.T, covariance
+
+    def covariance(self, shared: FloatArray, own: FloatArray) -> FloatArray:
+        """Covariance ``(functions, m, functions, m)`` at other inputs, of which ``own`` is the prior covariance.
+
+        Parameters
+        ----------
+        shared, own
+            As in `predictors`.
+        """
+        q, m = len(self.weights), len(own)
+        less, more = (np.concatenate(list(shared @ half)) for half in (self.narrowed, self.widened))
+        return np.asarray(np.kron(np.eye(q), own) + more @ more.T - less @ less.T).reshape(q, m, q, m)
+
+    def slopes(self, derivatives: FloatArray) -> FloatArray:
+        """Gradient of the evidence in the hyperparameters of a prior covariance that all functions have.
+
+        Parameters
+        ----------
+        derivatives
+            Derivatives of the prior covariance ``(n, n, hyperparameters)``.
+        """
+        pulls: Any = 0.0
+        for a, M, N in zip(self.weights, self.narrowed, self.widened, strict=True):
+            pulls = pulls + np.outer(a, a) - dgemm(1.0, M.T, M.T, trans_a=1) + N @ N.T
+        return np.asarray(0.5 * np.tensordot(pulls, derivatives, axes=2))
+
+
+@dataclass(frozen=True, eq=False)
 class RowsGaussian:
     r"""A Gaussian of coefficients in the space of the rows, always proper; no array may be written afterwards.
 
