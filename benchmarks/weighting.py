@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.sampling import Target, sample
 from cavity import losses
-from cavity.ep.sites import RowSites, propose
+from cavity.ep.blocks import RowSites, propose
 from reference.problems import FloatArray
 
 PRIOR_VARIANCE = 25.0

@@ -162,7 +162,7 @@ class Steps:
 
     def is_final(self, loop: int, loops: int) -> bool:
         """Look at the values that are left."""
-        return _is_constant(self, loop, min(loops, len(self.values)))
+        return len(set(self.values[loop:loops])) <= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class Annealing:
 
     def is_final(self, loop: int, loops: int) -> bool:
         """Look at the loops of the growth that are left."""
-        return _is_constant(self, loop, min(loops, self.loops))
+        return all(self.beta(later) == self.beta(loop) for later in range(loop + 1, min(loops, self.loops)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,8 @@ class _CheckedTemperature:
         return positive_number("beta", self.temperature.beta(loop))
 
     def is_final(self, loop: int, loops: int) -> bool:
-        return _is_constant(self, loop, loops)
+        now = self.beta(loop)
+        return all(self.beta(later) == now for later in range(loop + 1, loops))
 
 
 def resolve_order(order: str | Order | ArrayLike, seed: int = 0) -> Order:
@@ -247,12 +248,6 @@ def resolve_beta(beta: float | Sequence[float] | Temperature) -> FiniteTemperatu
     if isinstance(beta, Temperature):
         return _CheckedTemperature(beta)
     return Steps(beta)  # type: ignore[arg-type]
-
-
-def _is_constant(temperature: Temperature, loop: int, loops: int) -> bool:
-    """Ask for the inverse temperature of every loop from this one on, of so many loops in all."""
-    now = temperature.beta(loop)
-    return all(temperature.beta(later) == now for later in range(loop + 1, loops))
 
 
 def _checked_visits(indices: Any, count: int) -> IndexArray:

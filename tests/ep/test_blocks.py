@@ -11,12 +11,11 @@ from scipy.stats import multivariate_normal
 import cavity
 from cases import quietly
 from cavity import FactorialGaussian, LinearFactor, Status
-from cavity.ep.blocks import Blocks, run
+from cavity.ep.blocks import Blocks, RowSites, log_scale, run
 from cavity.ep.driver import Diagnostics, Options
 from cavity.ep.hyperparameters import Hyperparameters
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
 from cavity.ep.result import Refusal
-from cavity.ep.sites import RowSites, log_scale
 from cavity.factors.rows import Rows
 from cavity.gaussians import analyse
 from cavity.losses import (
@@ -252,7 +251,7 @@ def test_a_block_moves_its_predictors_by_five_standard_deviations_at_most():
     X, loss = 1.0 + 1e-3 * np.arange(30.0)[:, None], Absolute()
     rows = Rows.arrange(X, np.full((1, 30), 1000.0), None, False)
     prior = FactorialGaussian.from_moments(np.zeros(1), 1.0)
-    blocks = Blocks(loss, rows, DensePosterior(rows, prior), Options(), 0, Hyperparameters(), RowSites.uniform(30))
+    blocks = Blocks(loss, DensePosterior(rows, prior), Options(), Hyperparameters(), rows, RowSites.uniform(30))
     blocks.visit(slice(0, 30), True, Diagnostics())
     assert blocks.held_back
     assert blocks.mean[0] / prior.std[0] == pytest.approx(4.0, rel=0.01)  # 0.8 of the largest step

@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.stats import multivariate_normal
 
 from cavity import FactorialGaussian
-from cavity.ep.blocks import run
+from cavity.ep.blocks import noise_slope, run
 from cavity.ep.driver import Options
 from cavity.ep.hyperparameters import (
     LEAST,
@@ -25,7 +25,6 @@ from cavity.ep.hyperparameters import (
     with_hyperparameters,
 )
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
-from cavity.ep.sites import noise_slope
 from cavity.factors.rows import Rows
 from cavity.gaussians import analyse
 from cavity.losses import Absolute, Gamma, Huber, Logistic, NegativeBinomial, Quantile, Squared

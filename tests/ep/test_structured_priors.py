@@ -184,7 +184,7 @@ def test_a_posterior_needs_no_prior_that_is_proper_to_rounding():
     psi[4] = bounds(prior, groups)[0][4]
     moved = with_hyperparameters(prior, groups, psi)
     work, _ = normal_posterior("sparse", X, y, prior)
-    again = SparsePosterior.of(moved, work.natural(0.0))
+    again = work.natural(0.0).working(moved)
     precision = matrix_of(moved) + X.T @ X / 0.7**2
     np.testing.assert_allclose(again.variance(), np.diag(np.linalg.inv(precision)), rtol=1e-3)
     sites = again.natural(0.0).information.toarray()

@@ -136,8 +136,11 @@ class Compiled:
         check_start(posterior, self.prior)
         self._set_posterior(posterior)
 
-    def begin_loop(self, loop: int, beta: float, diagnostics: Diagnostics) -> None:
-        """Raise the sites to the ratio of temperatures, and multiply the posterior up from them."""
+    def refresh(self, beta: float, diagnostics: Diagnostics) -> None:
+        """Raise the sites to the ratio of temperatures, and multiply the posterior up from them.
+
+        Where rounding makes that improper, the posterior stays, and this is noted.
+        """
         if beta != self.beta and not self.options.single_pass:
             before, ratio = self.store, beta / self.beta
             self.store = before._replace(
@@ -147,7 +150,13 @@ class Compiled:
                 self.store = before
                 diagnostics.reject(-1, Refusal.RESCALING)
         self.beta = beta
-        self.finish(diagnostics)
+        if self.options.single_pass:
+            return
+        posterior = product(self.store, self.prior)
+        if is_proper_against(posterior, self.prior):
+            self._set_posterior(posterior)
+        else:
+            diagnostics.reject(-1, Refusal.IMPROPER_POSTERIOR)
 
     def sweep(self, step: Step, diagnostics: Diagnostics) -> Change:
         """Visit the batches in one compiled call; a loss that raises is named with the state before that batch."""
@@ -196,16 +205,6 @@ class Compiled:
         self.store = self.store._replace(**arrays)
         self.beta = float(state["beta"])
         self._set_posterior(gaussian_of("posterior", state))
-
-    def finish(self, diagnostics: Diagnostics) -> None:
-        """Multiply the posterior up from prior and sites; where rounding makes that improper, keep it and say so."""
-        if self.options.single_pass:
-            return
-        posterior = product(self.store, self.prior)
-        if is_proper_against(posterior, self.prior):
-            self._set_posterior(posterior)
-        else:
-            diagnostics.reject(-1, Refusal.IMPROPER_POSTERIOR)
 
     def result(self, status: Status, diagnostics: Diagnostics) -> Result:
         """Give posterior and sites as values."""

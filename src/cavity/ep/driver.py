@@ -68,6 +68,8 @@ class Options:
         at a higher cost than the prior mean.
     single_pass
         Whether a single iteration was asked for, so that convergence is not checked.
+    keep_state
+        Whether the result has a state to continue from.
     sites, order, negative
         Of a product of Gaussians: which sites are stored, their order, and what becomes of negative precisions.
     """
@@ -79,6 +81,7 @@ class Options:
     damping: float = 1.0
     safeguards: bool = False
     single_pass: bool = False
+    keep_state: bool = True
     sites: SiteMode = "own"
     order: Order = field(default=Cyclic())
     negative: Negative = "keep"
@@ -118,6 +121,7 @@ def make_options(
         number_between("damping", damping, 0.0, 1.0, "(]"),
         flag("safeguards", safeguards),
         sites == "none",
+        sites != "none",
         sites,
         visiting,
         one_of("negative", negative, ("floor", "keep", "skip")),
@@ -153,8 +157,8 @@ class Backend(Protocol):
     def mean(self) -> FloatArray:
         """Posterior mean."""
 
-    def begin_loop(self, loop: int, beta: float, diagnostics: Diagnostics) -> None:
-        """Rescale the sites to the inverse temperature, and remove the rounding errors of the last iteration."""
+    def refresh(self, beta: float, diagnostics: Diagnostics) -> None:
+        """Rescale the sites to an inverse temperature, and remove rounding errors: before every iteration, and last."""
 
     def sweep(self, step: Step, diagnostics: Diagnostics) -> Change:
         """Update every site once; `Failure` if a factor raises, after its own update was undone."""
@@ -164,9 +168,6 @@ class Backend(Protocol):
 
     def restore(self, state: State) -> None:
         """Return to such a state."""
-
-    def finish(self, diagnostics: Diagnostics) -> None:
-        """Remove rounding errors, once all iterations are done."""
 
     def result(self, status: Status, diagnostics: Diagnostics) -> Result:
         """Posterior and sites as values."""
@@ -269,20 +270,21 @@ class Guard:
             self.lowest, self.best = self.last, snapshot()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Run:
     """A run in progress."""
 
-    def __init__(self, backend: Backend, options: Options, cost: Cost | None) -> None:
-        self.backend, self.options, self.diagnostics = backend, options, Diagnostics()
-        is_guarded = cost is not None and options.safeguards and not options.single_pass
-        self.guard = Guard(cost, options.damping) if cost is not None and is_guarded else None
+    backend: Backend
+    options: Options
+    diagnostics: Diagnostics
+    guard: Guard | None = None
 
     @property
     def has_converged(self) -> bool:
         """Whether at the final temperature less than the tolerance will change, and no update was rejected."""
         d, o = self.diagnostics, self.options
-        is_still = d.loops > 0 and d.remaining < o.tol and not d.last_refusals
-        return is_still and o.temperature.is_final(d.loops - 1, o.max_iter)
+        is_still = bool(d.changes) and d.remaining < o.tol and not d.last_refusals
+        return is_still and o.temperature.is_final(len(d.changes) - 1, o.max_iter)
 
     def result(self) -> Result:
         """Everything so far as a value."""
@@ -345,17 +347,19 @@ def run(
     state
         `Result.state` of an earlier run to continue.
     """
-    going = Run(backend, options, cost)
-    diagnostics, guard = going.diagnostics, going.guard
+    is_guarded = options.safeguards and not options.single_pass
+    guard = Guard(cost, options.damping) if cost is not None and is_guarded else None
+    diagnostics = Diagnostics()
+    going = Run(backend, options, diagnostics, guard)
     try:
         if state is not None:
             going.restore(state)
-        while diagnostics.loops < options.max_iter and not going.has_converged:
-            number, damping = diagnostics.loops, options.damping if guard is None else guard.damping
+        while (number := len(diagnostics.changes)) < options.max_iter and not going.has_converged:
+            damping = options.damping if guard is None else guard.damping
             beta = options.temperature.beta(number)
             diagnostics.betas.append(beta)
             diagnostics.last_refusals = Counter()
-            backend.begin_loop(number, beta, diagnostics)
+            backend.refresh(beta, diagnostics)
             if guard is not None:
                 guard.begin_loop(beta, backend.prior.mean, backend.mean, backend.snapshot)
             change = backend.sweep(Step(number, damping, RETRIES if options.safeguards else 0), diagnostics)
@@ -366,11 +370,11 @@ def run(
             diagnostics.changes.append(change.last)
             if after_loop is not None:
                 after_loop(going)
-        final = {} if options.single_pass else going.snapshot()
+        final = going.snapshot() if options.keep_state else {}
         if guard is not None and guard.is_worse_than_prior:
             backend.restore(guard.best)
             diagnostics.reject(-1, Refusal.DIVERGED)
-        backend.finish(diagnostics)
+        backend.refresh(diagnostics.betas[-1], diagnostics)
         return replace(going.result(), state=final)
     except Failure as failure:
         raise FactorError(failure.factor, going.result(), failure.error) from failure.error

@@ -301,8 +301,11 @@ class Factorised:
         check_start(self.sites.posterior(self.prior), self.prior)
         self.posterior = self.sites.posterior(self.prior)
 
-    def begin_loop(self, loop: int, beta: float, diagnostics: Diagnostics) -> None:
-        """Raise the sites to the ratio of temperatures, and multiply the posterior up from them."""
+    def refresh(self, beta: float, diagnostics: Diagnostics) -> None:
+        """Raise the sites to the ratio of temperatures, and multiply the posterior up from them.
+
+        Where rounding makes that improper, the posterior stays, and this is noted.
+        """
         if beta != self.beta:
             rescaled = self.sites.power(beta / self.beta)
             if is_proper_against(rescaled.posterior(self.prior), self.prior):
@@ -310,7 +313,13 @@ class Factorised:
             else:
                 diagnostics.reject(-1, Refusal.RESCALING)
             self.beta = beta
-        self.finish(diagnostics)
+        if self.options.single_pass:
+            return
+        product = self.sites.posterior(self.prior)
+        if is_proper_against(product, self.prior):
+            self.posterior = product
+        else:
+            diagnostics.reject(-1, Refusal.IMPROPER_POSTERIOR)
 
     def sweep(self, step: Step, diagnostics: Diagnostics) -> Change:
         """Visit the factors in their order; averaged sites are changed once, at the end."""
@@ -360,16 +369,6 @@ class Factorised:
         """Return to such a state."""
         self.sites.set_arrays(state)
         self.posterior, self.beta = gaussian_of("posterior", state), float(state["beta"])
-
-    def finish(self, diagnostics: Diagnostics) -> None:
-        """Multiply the posterior up from prior and sites; where rounding makes that improper, keep it and note that."""
-        if self.options.single_pass:
-            return
-        product = self.sites.posterior(self.prior)
-        if is_proper_against(product, self.prior):
-            self.posterior = product
-        else:
-            diagnostics.reject(-1, Refusal.IMPROPER_POSTERIOR)
 
     def result(self, status: Status, diagnostics: Diagnostics) -> Result:
         """Posterior and sites as values."""

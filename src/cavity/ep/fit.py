@@ -168,7 +168,7 @@ def fit(
                     f"{name} has no meaning with all correlations, whose rows are revised by blocks: leave it out, or "
                     "take covariance='diagonal'"
                 )
-        options = replace(options, single_pass=max_iter == 1)
+        options = replace(options, single_pass=max_iter == 1, keep_state=max_iter > 1)
         result = _run_blocks(factors, prior, covariance, options, state, verbose)
     else:
         if scheme is None:

@@ -30,13 +30,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity._types import FloatArray
-from cavity.ep.blocks import Blocks, LinearBackend, change_between
+from cavity.ep.blocks import Blocks, LinearBackend, RowSites, change_between, propose
 from cavity.ep.driver import Change, Diagnostics, Options, Run, State, Step
 from cavity.ep.driver import run as run_backend
 from cavity.ep.hyperparameters import Hyperparameters
 from cavity.ep.posteriors import DenseNatural, DensePosterior, JointPosterior, SparsePosterior, row_blocks
 from cavity.ep.result import Refusal, Result
-from cavity.ep.sites import RowSites, propose
 from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis
 from cavity.gaussians.factorial import FactorialGaussian
@@ -241,7 +240,7 @@ class _Partition:
         self.sites = RowSites.uniform(rows.shape[0], getattr(message.loss, "predictors", None), rows.offset)
         self.sites.max_step = message.max_step
         options, free = Options(power=message.power), Hyperparameters(scale=message.scale)
-        self.blocks = Blocks(message.loss, rows, self.work, options, message.predictor, free, self.sites)
+        self.blocks = Blocks(message.loss, self.work, options, free, rows, self.sites, message.predictor)
         self.blocks.beta = message.beta
 
     def parts(self, first: bool) -> list[slice]:
@@ -275,9 +274,13 @@ class _Partition:
         At a fixed point of EP the posterior decides on the site of every row alone: its cavity, times its factor, must
         have the moments of the posterior.
         """
-        message, blocks = self.message, self.blocks
+        message = self.message
         for part in self.parts(False):
-            sites, targets, weights = self.sites.part(part), blocks.targets[part], self.rows.weights[part]
+            sites, targets, weights = (
+                self.sites.part(part),
+                self.rows.targets[message.predictor][part],
+                self.rows.weights[part],
+            )
             sites.mean[:], sites.variance[:] = self.work.predictors(part)
             for k in range(_DERIVATIONS):
                 changes = propose(

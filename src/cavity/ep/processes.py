@@ -15,11 +15,10 @@ import numpy as np
 from scipy.optimize import minimize
 
 from cavity._types import FloatArray
-from cavity.ep.blocks import run
+from cavity.ep.blocks import RowSites, noise_slope, run
 from cavity.ep.driver import Options
 from cavity.ep.hyperparameters import GAIN
 from cavity.ep.result import Result, Status
-from cavity.ep.sites import RowSites, noise_slope
 from cavity.ep.wide import KernelPosterior
 from cavity.factors.rows import Rows
 from cavity.gaussians.factorial import ImproperError
@@ -87,7 +86,7 @@ class ProcessRows:
 
     def __init__(self, loss: Loss, targets: FloatArray, offset: float, max_iter: int, tol: float) -> None:
         n = targets.size
-        self.loss, self.offset, self.options = loss, offset, Options(max_iter, tol)
+        self.loss, self.offset, self.options = loss, offset, Options(max_iter, tol, keep_state=False)
         self.rows = Rows(np.empty((n, 1)), range(n), targets[None], np.ones(n), False, np.full(n, offset))
         self.predictors = getattr(loss, "predictors", None)
         self.sites: RowSites | None = None

@@ -14,10 +14,10 @@ from sklearn.base import RegressorMixin
 from cavity import losses
 from cavity._checks import as_float, flag, number_between, one_of, shown
 from cavity._types import FloatArray
+from cavity.ep.blocks import noise_slope
 from cavity.ep.hyperparameters import Group, Hyperparameters, NormalRows, maximise_normal_evidence
 from cavity.ep.posteriors import DenseNatural, NaturalParameters, SparseNatural
 from cavity.ep.result import Result
-from cavity.ep.sites import noise_slope
 from cavity.estimators.base import over_blocks, predicted_targets
 from cavity.estimators.parameters import LARGEST_TARGET, Parameters, Plan, moderate_number, plan_joint
 from cavity.estimators.posterior import RATE, joint_latent, mixing

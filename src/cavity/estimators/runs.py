@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from cavity._types import FloatArray
-from cavity.ep.blocks import run
+from cavity.ep.blocks import noise_slope, run
 from cavity.ep.driver import Options, Run, State
 from cavity.ep.hyperparameters import Hyperparameters
 from cavity.ep.posteriors import (
@@ -27,7 +27,6 @@ from cavity.ep.posteriors import (
     SparsePosterior,
 )
 from cavity.ep.result import Refusal, Result, Status
-from cavity.ep.sites import noise_slope
 from cavity.estimators.checkpoints import Checkpoint
 from cavity.estimators.parameters import Parameters, Plan, PlannedRows, threads_for
 from cavity.estimators.progress import loop_report
@@ -62,7 +61,7 @@ class Taken(NamedTuple):
     updates: int
     posteriors: tuple[Gaussian, ...] | None = None
     status: Status | None = None  # None: by what was refused
-    noise: Any = None  # what the rows say of the noise scale, `cavity.ep.sites.noise_slope`
+    noise: Any = None  # what the rows say of the noise scale, `cavity.ep.blocks.noise_slope`
 
 
 def work_for(rows: Rows, prior: FactorialGaussian, start: Any = None) -> DensePosterior:
@@ -105,7 +104,7 @@ def run_blocks(rows: Any, task: Task, keeping: Keeping | None = None) -> list[Re
     """
     make_sites, checkpoint = keeping or Keeping()
     loss, p, analysis, free = task.loss, task.parameters, task.analysis, task.hyperparameters
-    options = Options(p.max_iter, p.tol, single_pass=p.max_iter == 1)
+    options = Options(p.max_iter, p.tol, single_pass=p.max_iter == 1, keep_state=False)
     # The analysis of rows that are not in memory has no rows of its own.
     matrix = None if analysis is None or analysis.rows is None else rows.matrix()
     starts = [loss] if checkpoint is not None else _starts(loss, rows, free)
@@ -131,7 +130,7 @@ def run_blocks(rows: Any, task: Task, keeping: Keeping | None = None) -> list[Re
                     state=state,
                     after_loop=after_loop,
                 )
-                tried.append(found if sites is None else replace(found, state={}))
+                tried.append(found)
         outcomes.append(max(tried, key=lambda one: _density(one, rows, k)) if len(tried) > 1 else tried[0])
     return outcomes
 
@@ -177,7 +176,7 @@ def take_rows(
     free: Hyperparameters,
 ) -> Taken:
     """Take rows of a stream into what is known: EP within the rows, whose sites are then added up and dropped."""
-    options, outcomes = Options(max_iter=100, tol=0.01), []
+    options, outcomes = Options(max_iter=100, tol=0.01, keep_state=False), []
     for k, (before, prior) in enumerate(zip(known, priors, strict=True)):
         tried = []
         for start in _starts(loss, rows, free):

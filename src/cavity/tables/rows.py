@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity._types import FloatArray
+from cavity.ep.blocks import RowSites, noise_slope
 from cavity.ep.driver import Diagnostics
 from cavity.ep.hyperparameters import maximise_evidence
 from cavity.ep.posteriors import ProductPosterior
 from cavity.ep.result import Result
-from cavity.ep.sites import RowSites, noise_slope
 from cavity.estimators.columns import Preprocessing, encode_rows
 from cavity.estimators.parameters import threads_for
 from cavity.estimators.rows import Data, squared
