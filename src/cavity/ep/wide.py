@@ -34,7 +34,7 @@ from scipy.linalg.blas import dgemm, dtrmm
 from scipy.linalg.lapack import dpotrf, dtrtri
 
 from cavity._types import FloatArray, IndexArray
-from cavity.ep.posteriors import row_blocks
+from cavity.ep.posteriors import DenseNatural, row_blocks
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 from cavity.gaussians.wide import ProcessGaussian, RowsGaussian, WideRows
 
@@ -550,6 +550,43 @@ class RowsNatural(KernelNatural):
     """Natural parameters of the sites of linear predictors in the space of the rows: the rows belong to them."""
 
     kernel: LinearKernel
+
+    @property
+    def predictors(self) -> int:
+        """Number of linear predictors."""
+        return 1 if self.shift.ndim == 1 else int(self.shift.shape[1])
+
+    def plus(self, other: RowsNatural) -> RowsNatural:
+        """Add those of other rows, whose columns are in the same units."""
+        kernel = LinearKernel(self.kernel.rows.plus(other.kernel.rows), self.kernel.groups)
+        precisions = np.concatenate([self.precisions, other.precisions])
+        shift = np.concatenate([self.shift, other.shift])
+        return RowsNatural(kernel, precisions, shift, self.log_scale + other.log_scale)
+
+    def in_columns(self, center: FloatArray, unit: FloatArray) -> RowsNatural:
+        """Natural parameters in columns of other centres and units: sites of predictors stay as they are."""
+        return replace(self, kernel=LinearKernel(self.kernel.rows.in_columns(center, unit), self.kernel.groups))
+
+    def moved(self, ratio: float, shift: FloatArray) -> RowsNatural:
+        """Natural parameters of coefficients that are ``ratio`` times these, plus ``shift``."""
+        along = self.kernel.rows.times(shift.reshape(self.predictors, -1).T).reshape(self.shift.shape)
+        T, R = self.precisions / ratio**2, self.shift / ratio
+        pulled = T * along if T.ndim == 1 else np.einsum("nij,nj->ni", T, along)
+        change = float(np.sum((R + 0.5 * pulled) * along))
+        return RowsNatural(self.kernel, T, R + pulled, self.log_scale - change)
+
+    def dense(self) -> DenseNatural:
+        """Convert to natural parameters of the coefficients, of columns × columns numbers."""
+        (_, d), q, rows = self.kernel.rows.shape, self.predictors, self.kernel.rows
+        precisions = self.precisions.reshape(-1, q, q)
+        shift = rows.transposed_times(self.shift.reshape(-1, q)).T.ravel()
+        information = np.empty((q * d, q * d))
+        matrix = rows.times(np.eye(d))
+        for i in range(q):
+            for j in range(q):
+                block = matrix.T @ (precisions[:, i, j, None] * matrix)
+                information[i * d : (i + 1) * d, j * d : (j + 1) * d] = block
+        return DenseNatural(0.5 * (information + information.T), shift, self.log_scale)
 
     def working(self, prior: FactorialGaussian) -> RowsPosterior:
         """Posterior whose prior can change; `ImproperError` if it is improper."""

@@ -12,7 +12,7 @@ variances, draws and covariances are passes over the columns, at :math:`O(n^2 d)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -44,7 +44,7 @@ class WideRows:
         The matrix, dense or CSR, in any order and precision. A dense one is never copied as a whole; of a sparse one a
         CSC of double precision is made.
     order
-        Which rows of it.
+        Which rows of it, in this order.
     center, unit
         Centre and unit of every column.
     intercept
@@ -52,7 +52,7 @@ class WideRows:
     """
 
     X: Any
-    order: Any
+    order: IndexArray
     center: FloatArray
     unit: FloatArray
     intercept: bool
@@ -64,16 +64,34 @@ class WideRows:
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep these rows and no others, and nothing that follows from them."""
-        kept = self.X[np.asarray(self.order, dtype=np.intp)]
+        kept = self.X if self._is_whole else self.X[self.order]
         names = ("center", "unit", "intercept")
-        return {"X": kept, "order": range(kept.shape[0]), **{name: getattr(self, name) for name in names}}
+        return {"X": kept, "order": np.arange(kept.shape[0]), **{name: getattr(self, name) for name in names}}
+
+    @cached_property
+    def _is_whole(self) -> bool:
+        """Whether these are all rows of the matrix as they are stored."""
+        return bool(np.array_equal(self.order, np.arange(self.X.shape[0])))
+
+    def in_columns(self, center: FloatArray, unit: FloatArray) -> WideRows:
+        """Bring the columns to other centres and units."""
+        return WideRows(self.X, self.order, center, unit, self.intercept)
+
+    def plus(self, other: WideRows) -> WideRows:
+        """Append other rows, whose columns are in the same units."""
+        both = [rows.X if rows._is_whole else rows.X[rows.order] for rows in (self, other)]
+        if any(sparse.issparse(one) for one in both):
+            X = sparse.csr_array(sparse.vstack([sparse.csr_array(one) for one in both], format="csr"))
+        else:
+            X = np.vstack(both)
+        return WideRows(X, np.arange(X.shape[0]), self.center, self.unit, self.intercept)
 
     @cached_property
     def _sparse(self) -> Any:
         """Columns of a sparse matrix without centre, in their units, with the constant one; empty for the others."""
         if not sparse.issparse(self.X):
             return None
-        chosen = self.X if isinstance(self.order, range) else self.X[self.order]
+        chosen = self.X if self._is_whole else self.X[self.order]
         data = chosen.data / self.unit[chosen.indices]
         data[self.center[chosen.indices] != 0.0] = 0.0
         found = sparse.csr_array((data, chosen.indices, chosen.indptr), shape=chosen.shape)
@@ -119,7 +137,7 @@ class WideRows:
                 part = X[:, chosen]
                 part = part.toarray() if sparse.issparse(part) else part
                 own = slice(0, of_matrix.size)
-                block[:, own] = part if isinstance(self.order, range) else part[self.order]
+                block[:, own] = part if self._is_whole else part[self.order]
                 block[:, own] -= self.center[which[own]]
                 block[:, own] /= self.unit[which[own]]
             yield (slice(int(which[0]), int(which[-1]) + 1) if follows else which), block
@@ -279,7 +297,8 @@ class RowsGaussian:
     narrowed
         The matrix M, whose columns are as many as there are sites.
     triangle
-        The inverse L of the triangular factor that M came from, :math:`M = s L^\top`, by which draws are made.
+        A triangular matrix L with :math:`L L^\top = I - M^\top X V X^\top M`, by which draws are made; None where it has
+        to be found.
     widened
         The matrix N, of sites of negative precision.
     log_mass
@@ -291,8 +310,8 @@ class RowsGaussian:
     prior_variance: FloatArray
     weights: FloatArray
     narrowed: FloatArray
-    triangle: FloatArray = field(repr=False)
-    widened: FloatArray = field(repr=False)
+    triangle: FloatArray | None
+    widened: FloatArray
     log_mass: float
 
     @property
@@ -371,16 +390,18 @@ class RowsGaussian:
         :math:`I - F M M^\top F^\top`. Where there are sites of negative precision, e has been stretched before.
         """
         roots, e = np.sqrt(self.prior_variance)[:, None], noise.T
-        identity = np.eye(len(self.triangle))
+        kernel = self._kernel() if self.widened.shape[1] or self.triangle is None else np.empty((0, 0))
+        identity, triangle = np.eye(self.narrowed.shape[1]), self.triangle
+        if triangle is None:
+            triangle = np.linalg.cholesky(identity - self.narrowed.T @ kernel @ self.narrowed)
         if self.widened.shape[1]:
-            kernel = self._kernel()
-            pull = self.narrowed @ solve_triangular(identity + self.triangle, self.narrowed.T, lower=True)
+            pull = self.narrowed @ solve_triangular(identity + triangle, self.narrowed.T, lower=True)
             inner = np.linalg.solve(np.eye(len(kernel)) - pull @ kernel, self.widened)
             values, vectors = eigh(inner.T @ kernel @ inner)
             values = np.maximum(values, 0.0)
             stretch = inner @ (vectors / (1.0 + np.sqrt(1.0 + values))) @ vectors.T
             e = e + roots * self._down(stretch @ (inner.T @ self._up(roots * e)))
-        inside = solve_triangular(identity + self.triangle, self.narrowed.T @ self._up(roots * e), lower=True)
+        inside = solve_triangular(identity + triangle, self.narrowed.T @ self._up(roots * e), lower=True)
         moved = e - roots * self._down(self.narrowed @ inside)
         return np.asarray((self.mean[:, None] + roots * moved).T)
 
@@ -419,5 +440,36 @@ class RowsGaussian:
         return means, covariance
 
     def predictor_variance(self, rows: Any) -> FloatArray:
-        """Variance of the linear predictor of every row; arguments as in `FactorialGaussian.predictor_variance`."""
-        return np.asarray(np.maximum(self.predictors(rows)[1][:, 0, 0], 0.0))
+        """Variance of the linear predictor of every row; arguments as in `FactorialGaussian.predictor_variance`.
+
+        Of several predictors, rows are combinations of the coefficients of all.
+        """
+        if self.copies == 1:
+            return np.asarray(np.maximum(self.predictors(rows)[1][:, 0, 0], 0.0))
+        right = np.asarray(rows).T
+        return np.asarray(np.maximum(np.einsum("ij,ij->j", right, self.covariance_with(right)), 0.0))
+
+    def combination(self, weights: FloatArray) -> RowsGaussian:
+        """Gaussian of a combination of several linear predictors, whose coefficients have the same prior.
+
+        Parameters
+        ----------
+        weights
+            Weights of the predictors.
+        """
+        (n, d), size = self.rows.shape, float(weights @ weights)
+        mean = weights @ self.prior_mean.reshape(-1, d)
+
+        def combined(parts: FloatArray) -> FloatArray:
+            return np.asarray(np.tensordot(weights, parts.reshape(weights.size, n, -1), axes=1) / size)
+
+        return RowsGaussian(
+            self.rows,
+            mean,
+            size * self.prior_variance[:d],
+            combined(self.weights)[:, 0],
+            combined(self.narrowed),
+            None,
+            combined(self.widened),
+            self.log_mass,
+        )
