@@ -252,7 +252,7 @@ def check(model: Any, X: Any) -> None:
         if not np.all(np.isfinite(value)):
             raise AssertionError(f"{name} is not finite, status {model.status_.name}")
     # The effect of the only level of a column of categories, relative to the mean effect of all, is zero for certain.
-    levels = columns_of(model.n_features_in_, vars(model).get("categories_", {}))
+    levels = columns_of(model.n_features_in_, getattr(model, "categories_", {}))
     certain = [columns[0] for columns in levels.values() if len(columns) == 2 and model.fit_intercept]
     if not np.all(np.delete(numbers["coef_std_"], certain, axis=-1) > 0.0):
         raise AssertionError(f"coef_std_ is not positive, status {model.status_.name}")
@@ -261,14 +261,14 @@ def check(model: Any, X: Any) -> None:
         if not np.all((chances >= 0.0) & (chances <= 1.0)) or not np.allclose(chances.sum(axis=1), 1.0):
             raise AssertionError("probabilities are none")
         model.predict(X)
-    elif model._loss.targets != "reals":
+    elif model.loss_.targets != "reals":
         model.predict(X, return_std=True)
     else:
         for value in (*model.predict(X, return_std=True), model.predict(X, quantile=[0.1, 0.9])):
             # A spread that is linear in the features may be too large for numbers, and is infinite then.
             if np.any(np.isnan(value)) if model.scale == "linear" else not np.all(np.isfinite(value)):
                 raise AssertionError(f"a prediction is not finite, status {model.status_.name}")
-    check_state(model)
+    check_state(model._fitted)
     model.sample_coef(2, random_state=0)
 
 

@@ -57,7 +57,7 @@ def table() -> Any:
 
 def rows_for(model: Any) -> Any:
     """Give the rows as the model takes them."""
-    return table() if "categories_" in vars(model) else data()[0]
+    return table() if hasattr(model, "categories_") else data()[0]
 
 
 def build_models() -> list[Any]:

@@ -399,7 +399,8 @@ def judged(case: Case, show: bool = False) -> Verdict:
         issubclass(w.category, UserWarning) and any(word in str(w.message) for word in ("sorted", "one class"))
         for w in told
     )
-    kept = None if stream is None else vars(stream).get("_kept")
+    state = None if stream is None else stream._state
+    kept = None if state is None else state.stream.kept
     online = kept is not None and kept.totals.rows > 0.0
     verdict = Verdict(case.seed, case.loss, str(case), case.is_sorted, trouble, error, said, online, measured, badness)
     if show:

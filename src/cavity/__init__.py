@@ -42,10 +42,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # scikit-learn and Numba are loaded when they are first needed: importing cavity stays quick.
-    if name in ("EPClassifier", "EPRegressor", "load", "save"):
-        return getattr(import_module("cavity.estimators"), name)
     if name == "datasets":
         return import_module(f"cavity.{name}")
+    if name in ("EPClassifier", "EPRegressor", "load", "save"):
+        globals()[name] = getattr(import_module("cavity.estimators"), name)
+        return globals()[name]
     raise AttributeError(f"module 'cavity' has no attribute {name!r}")
 
 

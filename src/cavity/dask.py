@@ -41,12 +41,12 @@ from cavity.ep.driver import Options
 from cavity.ep.partitions import Message, Mix, PartSites, Sums, log_scale, run, sweep
 from cavity.ep.result import Result
 from cavity.estimators import EPClassifier, EPRegressor
-from cavity.estimators.classifier import classes_and_codes, codes_of
 from cavity.estimators.columns import Levels, encode, level_order, levels_of
-from cavity.estimators.parameters import LARGEST_NUMBER
+from cavity.estimators.labels import classes_and_codes, codes_of
+from cavity.estimators.parameters import LARGEST_NUMBER, Parameters
 from cavity.estimators.progress import loop_report
 from cavity.estimators.rows import checked_offset
-from cavity.estimators.runs import Coding, Moments, Summary, Task, course_of
+from cavity.estimators.runs import Checkpoints, Coding, Moments, Problem, Summary, course_of
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis
@@ -597,33 +597,33 @@ class _PreparedRows:
     def close(self) -> None:
         """Nothing to give back: handles are released with this."""
 
-    def run(self, task: Task) -> list[Result]:
+    def run(self, problem: Problem, p: Parameters, checkpoint: Checkpoints | None) -> list[Result]:
         """Run EP for every linear predictor."""
-        p, outcomes = task.parameters, []
-        if task.plan.covariance == "diagonal":
-            advice = "use fewer columns" if task.plan.chosen else "leave covariance at 'auto'"
+        outcomes = []
+        if problem.plan.covariance == "diagonal":
+            advice = "use fewer columns" if problem.plan.chosen else "leave covariance at 'auto'"
             raise ValueError(
-                f"on Dask a posterior has all correlations, but the plan for these rows is a {task.plan}; {advice}"
+                f"on Dask a posterior has all correlations, but the plan for these rows is a {problem.plan}; {advice}"
             )
         options = Options(p.max_iter, p.tol, single_pass=p.max_iter == 1)
-        checkpoint = None
-        if task.checkpoint is not None:
+        opened = None
+        if checkpoint is not None:
             # To the digits that do not depend on the partitions, in which sums are rounded.
             hashes = self.tasks.total(self.rows, operator.add, _sum_of_hashes)
-            checkpoint = task.checkpoint(" ".join(f"{sum_of_one:.7g}" for sum_of_one in hashes))
+            opened = checkpoint(" ".join(f"{sum_of_one:.7g}" for sum_of_one in hashes))
         for k, center in enumerate(self.centers):
-            partitions = ClusterPartitions(self.tasks, self.rows, self.names, task.analysis)
+            partitions = ClusterPartitions(self.tasks, self.rows, self.names, problem.analysis)
             place = (k, len(self.centers))
             with loop_report(p.verbose, p.max_iter, p.tol, self.shape[0], place) as report:
-                state, after_loop = course_of(k, report, checkpoint)
+                state, after_loop = course_of(k, report, opened)
                 outcomes.append(
                     run(
-                        task.loss,
-                        task.prior,
+                        problem.loss,
+                        problem.prior,
                         partitions,
                         options,
                         predictor=k,
-                        hyperparameters=replace(task.hyperparameters),
+                        hyperparameters=replace(problem.hyperparameters),
                         center=center,
                         state=state,
                         after_loop=after_loop,

@@ -265,7 +265,7 @@ def test_update_replaces_the_model_at_the_end_only(folder, tmp_path):
     assert f"{bad}, row 20, column 'town': the level 'Rom'" in line
     assert model.read_bytes() == (folder / "numbers.cavity").read_bytes()
     run("update", model, folder / "test.parquet")
-    assert cavity.load(model)._totals.rows > cavity.load(folder / "numbers.cavity")._totals.rows
+    assert cavity.load(model).n_samples_seen_ > cavity.load(folder / "numbers.cavity").n_samples_seen_
 
 
 def test_the_target_is_needed_and_columns_are_named(folder, tmp_path):

@@ -141,11 +141,16 @@ def batches(n: int, size: int) -> list[slice]:
     return [slice(i, min(i + size, n)) for i in range(0, n, size)]
 
 
-def frozen(model: Any) -> tuple[list[str], Any, bytes]:
-    """All that a model is: names of its attributes, posteriors to the last bit, and the pickled whole."""
-    fitted = "_knowledge" in vars(model)
+def state_of(model: Any) -> Any:
+    """The state of a fitted model, `cavity.estimators.fitted.Fitted`."""
+    return model._fitted
+
+
+def frozen(model: Any) -> tuple[Any, bytes]:
+    """All that a model is: posteriors to the last bit, and the pickled whole."""
+    fitted = model.__sklearn_is_fitted__()
     posteriors = [[np.asarray(n).tobytes() for n in numbers_of(p)] for p in model.posterior_] if fitted else None
-    return sorted(vars(model)), posteriors, pickle.dumps(model)
+    return posteriors, pickle.dumps(model)
 
 
 def numbers_of(posterior: Any) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ import pytest
 
 from cavity import EPClassifier, EPRegressor
 from cavity.estimators import checkpoints as _checkpoints
-from cavity.estimators.base import _described
+from cavity.estimators.checkpoints import described
 from cavity.losses.joint import Softmax
 from cavity.tables import Table
 
@@ -198,19 +198,19 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_parameters_are_described_by_their_content(kind):
     make, same, other = KINDS[kind], np.ones(5000), other_in_the_middle(5000)
-    assert _described(make(same)) == _described(make(same.copy()))
-    assert _described(make(same)) != _described(make(other))
-    assert len(_described(make(same))) < 300
+    assert described(make(same)) == described(make(same.copy()))
+    assert described(make(same)) != described(make(other))
+    assert len(described(make(same))) < 300
 
 
 def test_names_and_types_are_part_of_a_parameter():
-    assert _described(pd.Series([1.0], name="a")) != _described(pd.Series([1.0], name="b"))
-    assert _described(pd.DataFrame({"a": [1.0]})) != _described(pd.DataFrame({"b": [1.0]}))
-    assert _described([1, 2]) != _described([[1], 2])
-    assert _described("1") != _described(1)
-    assert _described(np.float64(0.5)) == _described(0.5) == "0.5"
-    assert _described({"a": 1, "b": 2}) == _described({"b": 2, "a": 1})
-    assert _described(Stateless()) == _described(Stateless()) != _described(Plain(1.0))
+    assert described(pd.Series([1.0], name="a")) != described(pd.Series([1.0], name="b"))
+    assert described(pd.DataFrame({"a": [1.0]})) != described(pd.DataFrame({"b": [1.0]}))
+    assert described([1, 2]) != described([[1], 2])
+    assert described("1") != described(1)
+    assert described(np.float64(0.5)) == described(0.5) == "0.5"
+    assert described({"a": 1, "b": 2}) == described({"b": 2, "a": 1})
+    assert described(Stateless()) == described(Stateless()) != described(Plain(1.0))
 
 
 @pytest.mark.parametrize("kind", ["series", "objects"])

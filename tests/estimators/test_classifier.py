@@ -228,10 +228,10 @@ def integrated(loss, mean, std):
 
 def test_probabilities_are_those_of_the_link_under_the_posterior(fitted):
     X, _ = two_classes()
-    tolerance = 1e-6 if isinstance(fitted._loss, Logistic) else 1e-3
+    tolerance = 1e-6 if isinstance(fitted.loss_, Logistic) else 1e-3
     X = np.concatenate([X[:5], 30.0 * X[5:10], 1000.0 * X[10:13]])
     mean, std = fitted.decision_function(X, return_std=True)
-    wanted = [integrated(fitted._loss, m, s) for m, s in zip(mean, std, strict=True)]
+    wanted = [integrated(fitted.loss_, m, s) for m, s in zip(mean, std, strict=True)]
     probabilities = fitted.predict_proba(X)
     np.testing.assert_allclose(probabilities[:, 1], wanted, rtol=0.0, atol=tolerance)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-14)
@@ -271,7 +271,7 @@ def test_doubt_moderates(fitted):
     X, _ = two_classes()
     row = X[:1] / np.linalg.norm(X[0])
     mean, std = fitted.decision_function(row, return_std=True)
-    plug_in = link(fitted._loss, mean[0])
+    plug_in = link(fitted.loss_, mean[0])
     whole = fitted.predict_proba(row)[0, 1]
     assert abs(whole - 0.5) < abs(plug_in - 0.5)
     assert abs(whole - plug_in) > 1e-3

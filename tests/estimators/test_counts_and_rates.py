@@ -102,7 +102,7 @@ def test_a_loss_object_is_the_loss_of_that_name_and_scale(loss):
     np.testing.assert_array_equal(named.coef_, given.coef_)
     assert named.log_evidence_ == given.log_evidence_
     assert "exp(mean)" in named.summary()
-    assert np.all(log_normalizer(named._loss, y) == log_normalizer(given._loss, y))
+    assert np.all(log_normalizer(named.loss_, y) == log_normalizer(given.loss_, y))
 
 
 @pytest.mark.parametrize("loss", RATES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ from estimator_cases import (
     line,
     product_classifier,
     regressor,
+    state_of,
     three_classes,
     two_classes,
 )
@@ -45,54 +45,54 @@ def fitted():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_is_consistent_and_comes_back_from_a_pickle(kind, fitted):
     model = fitted[kind]
-    check_state(model)
+    check_state(state_of(model))
     again = pickle.loads(pickle.dumps(model))
-    check_state(again)
+    check_state(state_of(again))
     assert_same_model(again, model)
     assert (again.plan_, again.status_, again.trace_) == (model.plan_, model.status_, model.trace_)
 
 
 def with_first(name, change):
     """Change the first of several parts."""
-
-    def spoil(model):
-        parts = list(getattr(model, name))
-        parts[0] = change(parts[0])
-        setattr(model, name, tuple(parts))
-
-    return spoil
+    return lambda state: state.revised(**{name: (change(getattr(state, name)[0]), *getattr(state, name)[1:])})
 
 
 def setting(name, value):
-    return lambda model: setattr(model, name, value)
+    return lambda state: state.revised(**{name: value})
 
 
-def removing(name):
-    return lambda model: delattr(model, name)
+def of(part, name, value):
+    """Change a part of a part."""
+    return lambda state: state.revised(**{part: replace(getattr(state, part), **{name: value})})
 
 
 ANY = {
-    "far too many features": setting("n_features_in_", 200_000),
-    "features that are no number": setting("n_features_in_", "4"),
-    "no features": setting("n_features_in_", 0),
-    "an intercept that is no flag": setting("_intercept", "yes"),
-    "no intercept": setting("_intercept", False),
-    "no prior": setting("_priors", ()),
-    "a prior of other columns": with_first("_priors", lambda p: FactorialGaussian.from_moments(np.zeros(2), 1.0)),
-    "an improper prior": with_first("_priors", lambda p: FactorialGaussian.uniform(p.dim)),
+    "far too many features": of("design", "features", 200_000),
+    "features that are no number": of("design", "features", "4"),
+    "no features": of("design", "features", 0),
+    "an intercept that is no flag": of("design", "intercept", "yes"),
+    "no intercept": of("design", "intercept", False),
+    "prior means of other columns": of("design", "means", np.zeros(2)),
+    "groups beyond the columns": of("design", "groups", {"a": np.array([10**6])}),
+    "no design": setting("design", None),
+    "no prior": setting("priors", ()),
+    "a prior of other columns": with_first("priors", lambda p: FactorialGaussian.from_moments(np.zeros(2), 1.0)),
+    "an improper prior": with_first("priors", lambda p: FactorialGaussian.uniform(p.dim)),
     "a prior that is no number": with_first(
-        "_priors", lambda p: FactorialGaussian(0.0, np.full(p.dim, np.nan), p.precision)
+        "priors", lambda p: FactorialGaussian(0.0, np.full(p.dim, np.nan), p.precision)
     ),
-    "nothing known": setting("_knowledge", ()),
-    "something else known": with_first("_knowledge", lambda k: None),
-    "another plan": setting("plan_", Plan("banded", "so")),
-    "no plan": removing("plan_"),
-    "no totals": removing("_totals"),
-    "totals that are no numbers": lambda m: setattr(m, "_totals", m._totals._replace(rows=np.nan)),
-    "no loss": removing("_loss"),
-    "a loss of another kind": setting("_loss", 3.0),
-    "names of other columns": setting("feature_names_in_", np.array(["a"], dtype=object)),
-    "no status": setting("status_", "fine"),
+    "no sites": setting("sites", ()),
+    "other sites": with_first("sites", lambda k: None),
+    "another plan": setting("plan", Plan("banded", "so")),
+    "no plan": setting("plan", None),
+    "no totals": setting("totals", None),
+    "totals that are no numbers": lambda state: state.revised(totals=state.totals._replace(rows=np.nan)),
+    "no targets": setting("targets", None),
+    "no loss": setting("loss", None),
+    "a loss of another kind": setting("loss", 3.0),
+    "names of other columns": of("design", "feature_names", np.array(["a"], dtype=object)),
+    "no status": setting("status", "fine"),
+    "no stream": setting("stream", None),
 }
 DENSE = {
     "not finite": lambda k: replace(k, information=np.full_like(k.information, np.nan)),
@@ -122,12 +122,9 @@ DIAGONAL = {
 
 
 def assert_refused(model, spoil):
-    spoilt = copy.deepcopy(model)
-    for name in ("_posteriors", "_streams"):
-        spoilt.__dict__.pop(name, None)
-    spoil(spoilt)
+    state = spoil(replace(state_of(model), found=None, live=None, sites=state_of(model).natural))
     with pytest.raises(ValueError, match=r"not consistent|not proper|must"):
-        check_state(spoilt)
+        check_state(state)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -149,26 +146,26 @@ def test_parts_that_every_model_has(kind, what, fitted):
 )
 def test_what_rows_say(kind, changes, fitted):
     for change in changes.values():
-        assert_refused(fitted[kind], with_first("_knowledge", change))
+        assert_refused(fitted[kind], with_first("sites", change))
 
 
 @pytest.mark.parametrize("classes", [np.array([0]), np.array([0, 1, 2]), np.zeros((2, 2)), None, "ab"])
 def test_classes(classes, fitted):
-    assert_refused(fitted["full"], setting("classes_", classes))
+    assert_refused(fitted["full"], of("targets", "classes", classes))
 
 
 @pytest.mark.parametrize(
     "spoil",
     [
-        setting("y_scale_", 0.0),
-        setting("y_scale_", -1.0),
-        setting("y_scale_", np.nan),
-        setting("y_scale_", None),
-        setting("y_offset_", np.inf),
-        setting("_scales", (np.nan, 1.0)),
-        setting("_scales", None),
-        setting("_loss", Squared(-1.0)),
-        setting("_loss", Squared(np.nan)),
+        of("targets", "units", (0.0, 0.0)),
+        of("targets", "units", (-1.0, 0.0)),
+        of("targets", "units", (np.nan, 0.0)),
+        of("targets", "units", (None, 0.0)),
+        of("targets", "units", (1.0, np.inf)),
+        setting("noise", (np.nan, 1.0)),
+        setting("noise", None),
+        setting("loss", Squared(-1.0)),
+        setting("loss", Squared(np.nan)),
     ],
 )
 def test_units_and_scales_of_a_regression(spoil, fitted):

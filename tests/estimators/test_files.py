@@ -24,6 +24,7 @@ from estimator_cases import (
     line,
     product_classifier,
     regressor,
+    state_of,
     three_classes,
     two_classes,
     unsettled,
@@ -455,7 +456,8 @@ def test_a_sparse_matrix_whose_factor_would_be_too_large_is_refused_before_it_is
     places = np.sort(rng.integers(0, d, (2, 6 * d)), axis=0)
     met = sparse.coo_array((np.full(6 * d, 1e-6), places), shape=(d, d))
     information = sparse.csc_array(sparse.triu(met, 1) + sparse.eye_array(d))
-    model._knowledge = (replace(model._knowledge[0], information=information, border=np.arange(border)),)
+    known = replace(state_of(model).sites[0], information=information, border=np.arange(border))
+    model._state = replace(state_of(model), sites=(known,))
     save(model, path)
     refused(path, r"not consistent: the factor of a sparse .* more than 2e\+11 operations or 4 GB", room=2**29)
 
@@ -469,8 +471,10 @@ TREES = {
     "a class of its own making": lambda model: model.update({"class": "MyClass"}),
     "fields as a list": lambda model: model.update(fields=[]),
     "a field less": lambda model: model["fields"].pop("tol"),
-    "an array that is not there": lambda model: model["fields"]["_columns"]["fields"]["unit"].update(member=99),
-    "a field too many": lambda model: model["fields"]["plan_"]["fields"].update(more=1),
+    "an array that is not there": lambda model: model["fields"]["_state"]["fields"]["columns"]["fields"]["unit"].update(
+        member=99
+    ),
+    "a field too many": lambda model: model["fields"]["_state"]["fields"]["plan"]["fields"].update(more=1),
     "a random state": lambda model: model["fields"].update(
         random_state={"type": "RandomState", "parts": ["MT19937", [0] * 624, -(10**6), 0, 0.0]}
     ),
@@ -491,7 +495,7 @@ def test_a_forged_tree_is_refused(name, content, path):
 
 
 @pytest.mark.parametrize(
-    "header", [b"", b"{", b"\xff", b"[" * 10**5, b'{"a":' * 10**5, b'{"format": 2}', b'{"format": 2, "model": 5}']
+    "header", [b"", b"{", b"\xff", b"[" * 10**5, b'{"a":' * 10**5, b'{"format": 3}', b'{"format": 3, "model": 5}']
 )
 def test_a_header_that_is_none_is_refused(header, content, path):
     path.write_bytes(zipped({**unzipped(content[0]), "cavity.json": header}))
@@ -500,7 +504,8 @@ def test_a_header_that_is_none_is_refused(header, content, path):
 
 def test_parts_that_do_not_fit_are_refused_wherever_the_model_is(path):
     bad = classifier().fit(*two_classes())
-    bad._knowledge = (replace(bad._knowledge[0], information=np.triu(np.ones((5, 5)))),)
+    known = replace(state_of(bad).sites[0], information=np.triu(np.ones((5, 5))))
+    bad._state = replace(state_of(bad), sites=(known,))
     for model in (bad, make_pipeline(StandardScaler(), make_pipeline(bad)), VotingClassifier([("a", bad)])):
         save(model, path)
         refused(path, r"model\.cavity contains a model that is not consistent: .*; take another copy")

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from estimator_cases import state_of
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import log_loss
@@ -95,7 +96,7 @@ def test_rows_that_are_all_but_forgotten_keep_a_weight():
     model = EPClassifier()
     for start in range(0, 40, 4):
         model.partial_fit(X[start : start + 4], y[start : start + 4], classes=[-1.0, 1.0], forget=1.0 - 1e-15)
-    check_state(model)  # among other things, that weights are positive
+    check_state(state_of(model))  # among other things, that weights are positive
     assert np.all(np.isfinite(model.coef_std_))
 
 
@@ -109,8 +110,9 @@ def test_rows_are_dropped_when_there_are_enough(chunk, monkeypatch):
         size += len(y[start : start + chunk])
         if size >= most:
             size, most = 0, LATER
-        assert vars(model)["_kept"].size == size
-        assert len(vars(model)["_kept"].parts) <= 8  # joined as they come
+        kept = state_of(model).stream.kept
+        assert kept.size == size
+        assert len(kept.parts) <= 8  # joined as they come
     fitted = EPClassifier().fit(X, y)
     np.testing.assert_allclose(model.coef_, fitted.coef_, rtol=0.0, atol=0.3 * np.max(fitted.coef_std_))
     np.testing.assert_allclose(model.coef_std_, fitted.coef_std_, rtol=0.2)
@@ -141,12 +143,12 @@ def test_a_stream_whose_rows_are_gone_has_the_evidence_of_a_fit(loss, monkeypatc
 def test_a_fit_a_merge_and_a_product_of_gaussians_keep_no_rows():
     X, y = labelled(20)
     model = EPClassifier().partial_fit(X, y, classes=[-1.0, 1.0])
-    assert vars(model.merge(model)).get("_kept") is None
-    assert vars(copy.deepcopy(model).fit(X, y)).get("_kept") is None
+    assert state_of(model.merge(model)).stream.kept is None
+    assert state_of(copy.deepcopy(model).fit(X, y)).stream.kept is None
     product = EPClassifier(covariance="diagonal").partial_fit(X, y, classes=[-1.0, 1.0])
-    assert vars(product).get("_kept") is None
+    assert state_of(product).stream.kept is None
     squared = EPRegressor().partial_fit(X, y)  # sums say all of it
-    assert vars(squared).get("_kept") is None
+    assert state_of(squared).stream.kept is None
 
 
 @pytest.mark.parametrize("chunk", [10, 30, 100])
@@ -194,9 +196,10 @@ def test_few_rows_that_say_nothing_of_the_dispersion_do_no_lasting_harm():
 def test_kept_rows_that_do_not_fit_are_refused(change):
     X, y = labelled(20)
     model = EPClassifier().partial_fit(X, y, classes=[-1.0, 1.0])
-    kept = vars(model)["_kept"]
+    state = state_of(model)
+    kept = state.stream.kept
     own = {name: value for name, value in change.items() if name in kept._fields}
     part = kept.parts[0]._replace(**{name: value for name, value in change.items() if name not in own})
-    model._kept = kept._replace(parts=(part,))._replace(**own)
+    changed = kept._replace(parts=(part,))._replace(**own)
     with pytest.raises(ValueError, match="not consistent"):
-        check_state(model)
+        check_state(state.revised(stream=state.stream._replace(kept=changed)))

@@ -17,6 +17,7 @@ from estimator_cases import (
     orthogonal,
     product_classifier,
     regressor,
+    state_of,
     two_classes,
 )
 from sklearn.exceptions import NotFittedError
@@ -143,7 +144,8 @@ def test_exact_knowledge_of_other_units_adds_up():
     options = {"scale": 0.7, "prior_variance": "auto", "tol": 1e-6}
     a, b = EPRegressor(**options).fit(X[:HALF], y[:HALF]), EPRegressor(**options).fit(X[HALF:], y[HALF:])
     merged = a.merge(b)
-    columns, prior = merged._columns, merged._priors[0]
+    state = state_of(merged)
+    columns, prior = state.columns, state.priors[0]
     rows = np.column_stack([columns.standardised(X), np.ones(60)])
     variance = a.y_scale_**2 * prior.variance
     center = a.y_scale_ * prior.mean
@@ -152,7 +154,7 @@ def test_exact_knowledge_of_other_units_adds_up():
     mean = np.linalg.solve(precision, center / variance + rows.T @ y / 0.49)
     raw = mean[:-1] / columns.unit
     mode = np.append(raw, mean[-1] - raw @ columns.center)
-    found = merged._whole_posteriors()[0]  # but for what is not known of the prior
+    found = state.posteriors[0]  # but for what is not known of the prior
     np.testing.assert_allclose(a.y_scale_ * found.mean + a.y_offset_ * np.eye(5)[-1], mean, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(merged.predict(X), X @ mode[:-1] + mode[-1], rtol=0.0, atol=0.02)
     covariance = a.y_scale_**2 * found.covariance

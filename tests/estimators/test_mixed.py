@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from estimator_cases import two_classes
+from estimator_cases import state_of, two_classes
 from scipy import sparse
 from sklearn.preprocessing import OneHotEncoder
 
@@ -146,7 +146,7 @@ def test_a_given_variance_is_that_of_the_features_alone(sold):
     table, y, _, _ = sold
     model = EPClassifier(prior_variance=9.0).fit(table, y)
     assert set(model.prior_variance_) == {"shop", "product"}
-    np.testing.assert_allclose(model._priors[0].variance[:2], 9.0)
+    np.testing.assert_allclose(state_of(model).priors[0].variance[:2], 9.0)
 
 
 def test_groups_of_plain_features():
@@ -187,11 +187,11 @@ def test_columns_of_no_group_have_the_given_variance():
     model = EPClassifier(prior_groups={"first": [0, 1]}, prior_variance=3.0, tol=1e-4).fit(X, y)
     assert list(model.prior_variance_) == ["first"]
     np.testing.assert_array_equal(model.prior_units_[2:], 1.0)
-    np.testing.assert_allclose(model._priors[0].variance[2:4], 3.0)
+    np.testing.assert_allclose(state_of(model).priors[0].variance[2:4], 3.0)
     raw = model.prior_variance_["first"] / model.prior_units_**2
     each = np.where(np.arange(4) < 2, raw, 3.0)
     given = EPClassifier(prior_variance=each, tol=1e-4).fit(X, y)
-    mean = model._whole_posteriors()[0].mean[:4] / model.prior_units_  # but for what is not known of the variance
+    mean = state_of(model).posteriors[0].mean[:4] / model.prior_units_  # but for what is not known of the variance
     np.testing.assert_array_less(np.abs(mean - given.coef_[0]), 0.01 * given.coef_std_[0])
     assert model.log_evidence_ == pytest.approx(given.log_evidence_, abs=0.01)
 

@@ -46,10 +46,9 @@ def test_wrong_parameters_are_refused_and_named(make, storage, method):
     for name, values in cases.items():
         for value in values:
             model = make(**{name: value})
-            before = sorted(vars(model))
             with pytest.raises(ValueError, match=name):
                 getattr(model, method)(X, y, **extra)
-            assert sorted(vars(model)) == before, (name, value)
+            assert not hasattr(model, "coef_"), (name, value)
 
 
 @pytest.mark.parametrize("make", [EPClassifier, EPRegressor])

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from estimator_cases import STORAGES, classifier, gaussian_regressor, line, regressor, two_classes
+from estimator_cases import STORAGES, classifier, gaussian_regressor, line, regressor, state_of, two_classes
 from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_normal
 
 from cavity import EPClassifier, EPRegressor, Status
+from cavity.estimators.columns import ColumnDesign
 from cavity.estimators.parameters import Parameters
 from cavity.factors.columns import Columns
 
 
 def test_numbers_and_vectors_make_a_prior():
-    model = EPClassifier(prior_mean=0.5, prior_variance=[1.0, 2.0, 4.0])
-    model.n_features_in_ = 3
-    prior = Parameters.of(model, 3).prior(7.0, (), Columns.plain(3))
+    design = ColumnDesign.of(Parameters.of(EPClassifier(prior_mean=0.5, prior_variance=[1.0, 2.0, 4.0])), 3)
+    prior, groups = design.prior(Columns.plain(3), np.ones(3), 7.0, 0.3)
     np.testing.assert_allclose(prior.mean, [0.5, 0.5, 0.5, 0.0])
     np.testing.assert_allclose(prior.variance, [1.0, 2.0, 4.0, 100.0])
     assert prior.log_mass == pytest.approx(0.0, abs=1e-12)
-    model = EPClassifier(prior_mean=np.array([1.0, -1.0]), fit_intercept=False)
-    model.n_features_in_ = 2
-    parameters, columns = Parameters.of(model, 2), Columns(np.zeros(2), np.array([2.0, 5.0]))
-    groups = parameters.groups(np.array([1.0, 2.0]), 0.3, 1.0)
-    prior = parameters.prior(9.0, groups, columns)
+    assert groups == ()
+    design = ColumnDesign.of(Parameters.of(EPClassifier(prior_mean=np.array([1.0, -1.0]), fit_intercept=False)), 2)
+    prior, _ = design.prior(Columns(np.zeros(2), np.array([2.0, 5.0])), np.array([1.0, 2.0]), 9.0, 0.3)
     np.testing.assert_allclose(prior.mean, [2.0, -5.0])
     np.testing.assert_allclose(prior.variance, 3.0)  # the predictor has the variance nine
 
@@ -67,7 +65,7 @@ def exact_evidence(X, y, variance, scale=0.7):
 def test_it_is_near_that_of_highest_exact_evidence(size):
     X, y = signal(size=size)
     model = gaussian_regressor(fit_intercept=False, prior_variance="auto", tol=1e-4).fit(X, y)
-    rows, rate = X / model.prior_units_, model._rate  # the bound per deviation of the predictor
+    rows, rate = X / model.prior_units_, 0.06  # the bound per deviation of the predictor
 
     def bounded(v):
         return exact_evidence(rows, y, v) - rate * np.sqrt(12.0 * v)
@@ -78,7 +76,7 @@ def test_it_is_near_that_of_highest_exact_evidence(size):
     raw = model.prior_variance_ / model.prior_units_**2
     fixed = gaussian_regressor(fit_intercept=False, prior_variance=raw, tol=1e-4).fit(X, y)
     assert fixed.log_evidence_ == pytest.approx(model.log_evidence_, abs=1e-6)
-    known = model._whole_posteriors()[0]  # but for what is not known of the variance
+    known = state_of(model).posteriors[0]  # but for what is not known of the variance
     np.testing.assert_allclose(fixed.posterior_[0].mean, known.mean / model.prior_units_, rtol=1e-6)
     assert model.prior_variance == "auto"
 
@@ -164,10 +162,10 @@ def test_intervals_are_wider_where_the_variance_was_found(make):
     found = make(prior_variance="auto").fit(X, y)
     options = {"scale": found.scale_} if make is regressor else {}
     given = make(prior_variance=found.prior_variance_ / found.prior_units_**2, **options).fit(X, y)
-    assert found.posterior_[0].log_mass == found._whole_posteriors()[0].log_mass
+    assert found.posterior_[0].log_mass == state_of(found).posteriors[0].log_mass
     assert np.all(np.abs(found.coef_ - given.coef_) < found.coef_std_)
     assert np.max(found.coef_std_ / given.coef_std_) > 1.005
-    assert given.posterior_[0] is given._whole_posteriors()[0]
+    assert given.posterior_[0] is state_of(given).posteriors[0]
 
 
 @pytest.mark.parametrize("rows", [1, 7])

@@ -186,7 +186,7 @@ def test_the_evidence_of_other_losses_is_near_the_integral_of_their_density(loss
     model = of(loss, fit_intercept=False, normalize_y=False, scale=0.7, quantile=0.3, prior_variance=4.0).fit(X, y)
     theta = np.linspace(-8.0, 8.0, 20001)
     z = X @ theta[None]
-    values = model._loss.value(y[:, None], z) + log_normalizer(model._loss, y)[:, None]
+    values = model.loss_.value(y[:, None], z) + log_normalizer(model.loss_, y)[:, None]
     log_joint = norm.logpdf(theta, 0.0, 2.0) - np.sum(values, axis=0)
     peak = np.max(log_joint)
     wanted = peak + np.log(np.sum(np.exp(log_joint - peak)) * (theta[1] - theta[0]))
@@ -301,7 +301,7 @@ def test_a_loss_has_a_name_or_is_an_object():
     ):
         named = of(name, scale=0.7, normalize_y=False).fit(X, y)
         assert_same_model(named, regressor(loss=loss, normalize_y=False).fit(X, y))
-    assert of("huber", epsilon=2.0).fit(X, y)._loss.threshold == 2.0
+    assert of("huber", epsilon=2.0).fit(X, y).loss_.threshold == 2.0
     for wrong in ("logistic", Logistic(), SquaredHinge(), 3, None):
         with pytest.raises(ValueError, match="loss must be"):
             regressor(loss=wrong).fit(X, y)
@@ -313,8 +313,8 @@ def test_a_scale_may_be_any_kind_of_number(scale):
     model = gaussian_regressor(scale=scale).fit(X, y)
     assert_same_model(model, gaussian_regressor(scale=float(scale)).fit(X, y))
     # Another type would be another compilation of a product of Gaussians.
-    assert {type(field) for field in model._loss} == {float}
-    assert {type(field) for field in of("huber", epsilon=1, scale=scale).fit(X, y)._loss} == {float}
+    assert {type(field) for field in model.loss_} == {float}
+    assert {type(field) for field in of("huber", epsilon=1, scale=scale).fit(X, y).loss_} == {float}
 
 
 # Units.

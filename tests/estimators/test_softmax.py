@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from estimator_cases import three_classes
+from estimator_cases import state_of, three_classes
 from scipy import sparse
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
@@ -12,7 +12,7 @@ from sklearn.preprocessing import scale
 
 import cavity
 from cavity import EPClassifier
-from cavity.estimators import classifier as _labels
+from cavity.estimators import labels as _labels
 
 
 def classes_of_five(n=400, d=3, seed=0):
@@ -143,11 +143,11 @@ def test_merged_models_add_up_whatever_order_their_classes_have_inside(count, mo
 
     def merged():
         a, b = (EPClassifier(prior_variance=1.0, tol=1e-4).fit(X[p], y[p]) for p in parts)
-        return a._class_ranks, b._class_ranks, a.merge(b)
+        return state_of(a).targets.ranks, state_of(b).targets.ranks, a.merge(b)
 
     one, other, model = merged()
     assert one != other
-    monkeypatch.setattr(_labels, "ranks_of_classes", lambda X, codes, weights, count: list(range(count)))
+    monkeypatch.setattr(_labels, "ranks_of_classes", lambda X, codes, weights, count: tuple(range(count)))
     same = merged()[2]
     # Nodes lie elsewhere in another order of the classes.
     assert np.max(np.abs(model.coef_ - same.coef_) / same.coef_std_) < 0.05
@@ -166,7 +166,7 @@ def test_too_wide_a_table_gets_one_class_against_the_rest():
     rng = np.random.default_rng(0)
     X = sparse.random_array((200, 3000), density=0.002, random_state=rng, format="csr")
     model = EPClassifier().fit(X, rng.integers(3, size=200))
-    assert len(model._knowledge) == 3
+    assert len(model.posterior_) == 3
     assert "one posterior for each of 3 classes against the rest" in str(model.plan_)
     stream = EPClassifier("hinge").partial_fit(*three_classes(), classes=np.unique(three_classes()[1]))
     assert "each of 3 classes against the rest" in str(stream.plan_)

@@ -237,7 +237,7 @@ def test_rows_of_a_table_can_be_taken_in_as_a_stream(frame, files):
     expected = EPClassifier(prior_variance=1.0)
     for k in (0, 1):
         more = frame.iloc[k::3]
-        features = model._check_X(more[FEATURES], reset=False)
+        features = model._fitted.design.matrix(model, more[FEATURES])
         expected.partial_fit(features, more["label"], classes=["no", "yes"])
         if k == 1:
             model.partial_fit(more[FEATURES], more["label"])

@@ -34,10 +34,8 @@ from cavity._checks import shown
 from cavity._version import __version__
 from cavity.cli.page import course_part, intervals_part, page
 from cavity.estimators import EPClassifier, EPRegressor, Progress, load, save
-from cavity.estimators.base import blocks_of
 from cavity.estimators.columns import Preprocessing, level_text
-from cavity.estimators.regressor import log_densities, score_of
-from cavity.estimators.reports import summary_columns
+from cavity.estimators.regressor import score_of
 from cavity.losses import Quantile
 from cavity.tables import Block, Table, Texts, open_reader, open_writer
 from cavity.tables.first_pass import MISSING
@@ -449,7 +447,7 @@ def fit(
             say("warning: --random-state had no effect: only a diagonal covariance depends on the order of the rows")
     elif checkpoint is not None:
         say("warning: --checkpoint had no effect: a fit with a diagonal covariance keeps none")
-    rows, features = estimator._totals.rows, estimator.n_features_in_
+    rows, features = estimator.n_samples_seen_, estimator.n_features_in_
     tell(f"{type(estimator).__name__} of {target!r} by {features} columns, {rows:,.10g} rows")
     tell_facts({"posterior": str(estimator.plan_), "status": status_of(estimator), "model": str(model)})
     if not estimator.status_.is_success:
@@ -517,7 +515,7 @@ def load_model(path: Path) -> Any:
     needed = "the command needs one that was fitted to a table, such as by `cavity fit`"
     if not isinstance(model, tuple(ESTIMATORS.values())):
         raise ValueError(f"{path} holds a {type(model).__name__}; {needed}")
-    if "preprocessing_" not in vars(model):
+    if not hasattr(model, "preprocessing_"):
         raise ValueError(f"{path} holds a model of arrays; {needed}")
     return model
 
@@ -620,7 +618,7 @@ def predict(
     if quantile and is_classifier(fitted):
         raise ValueError(f"--quantile is for regressors, and {model} holds a classifier")
     with open_writer(out) as write:
-        for block in blocks_of(fitted, table_for(fitted, files, offset)):
+        for block in fitted.blocks(table_for(fitted, files, offset)):
             columns = _labels(fitted, block) if is_classifier(fitted) else _numbers(fitted, block, quantile or [])
             write(columns)
             rows += block.batch.n_rows
@@ -638,7 +636,7 @@ def _labels(model: Any, block: Block) -> dict[str, Any]:
 def _numbers(model: Any, block: Block, quantiles: list[float]) -> dict[str, Any]:
     """Mean, or the quantile that the loss is for, standard deviation, and quantiles."""
     mean, sd = model.predict(block.rows, return_std=True, offset=block.offset)
-    columns = {"quantile" if isinstance(model._loss, Quantile) else "mean": mean, "sd": sd}
+    columns = {"quantile" if isinstance(model.loss_, Quantile) else "mean": mean, "sd": sd}
     if quantiles:
         found = model.predict(block.rows, quantile=quantiles, offset=block.offset)
         columns |= {f"q{level:g}": np.ascontiguousarray(q) for level, q in zip(quantiles, found.T, strict=True)}
@@ -665,7 +663,7 @@ def score(model: Model, files: Files, target: Target = None, weight: Weight = No
 def _scores_of_labels(model: Any, table: Table) -> dict[str, str]:
     loss = hits = weight = 0.0
     rows = 0
-    for block in blocks_of(model, table):
+    for block in model.blocks(table):
         codes, w = codes_of(model, table, block), weights_of(table, block)
         probabilities = model.predict_proba(block.rows, offset=block.offset)
         chosen = np.maximum(probabilities[np.arange(codes.size), codes], np.finfo(np.float64).tiny)
@@ -679,8 +677,8 @@ def _scores_of_labels(model: Any, table: Table) -> dict[str, str]:
 def _scores_of_numbers(model: Any, table: Table) -> dict[str, str]:
     """Scores of a regressor; its own needs all targets and predictions, 24 bytes per row."""
     parts, density, within = [], 0.0, 0.0
-    noise_is_a_device = isinstance(model._loss, Quantile)
-    for block in blocks_of(model, table):
+    noise_is_a_device = isinstance(model.loss_, Quantile)
+    for block in model.blocks(table):
         y, w = targets_of(table, block), weights_of(table, block)
         predicted = model.predict(block.rows, offset=block.offset)
         parts.append((y, predicted, w))
@@ -689,15 +687,15 @@ def _scores_of_numbers(model: Any, table: Table) -> dict[str, str]:
         else:
             low, high = model.predict(block.rows, quantile=(0.05, 0.95), offset=block.offset).T
             within += float(w @ ((low <= y) & (y <= high)))
-            density += float(w @ log_densities(model, block.rows, y, block.offset))
+            density += float(w @ model.log_densities(block.rows, y, block.offset))
     y, predicted, w = (np.concatenate(part) for part in zip(*parts, strict=True))
     weight = float(np.sum(w))
     _need_weight(table, weight)
     name = "R²" if model.loss in ("squared", "normal", "huber") else "D²"  # as `EPRegressor.score` measures it
-    found = {"rows": f"{y.size:,}", name: f"{score_of(model._loss, y, predicted, w):.4f}"}
+    found = {"rows": f"{y.size:,}", name: f"{score_of(model.loss_, y, predicted, w):.4f}"}
     found["root mean square error"] = f"{np.sqrt(w @ np.square(y - predicted) / weight):.4g}"
     if noise_is_a_device:
-        return {**found, f"targets up to the quantile {model._loss.quantile:g}": f"{within / weight:.4f}"}
+        return {**found, f"targets up to the quantile {model.loss_.quantile:g}": f"{within / weight:.4f}"}
     return {**found, "mean log density": f"{density / weight:.4f}", "in 90 % intervals": f"{within / weight:.4f}"}
 
 
@@ -726,7 +724,7 @@ def inspect(
     check_places({"--html": html}, [model])
     fitted = load_model(model)
     facts = _facts(fitted)
-    labels, columns = summary_columns(fitted)
+    labels, columns = fitted.summary_columns()
     names = [_name(label) for label in labels]
     components = len(fitted.prior_variance_) if isinstance(fitted.prior_variance_, dict) else 0
     count = len(names) - components  # the last rows of a summary are variance components
@@ -774,14 +772,14 @@ def _facts(model: Any) -> dict[str, str]:
     if is_classifier(model):
         facts["classes"] = _first_ten([str(label) for label in model.classes_.tolist()])
     facts |= {
-        "rows": f"{model._totals.rows:,.10g}",
+        "rows": f"{model.n_samples_seen_:,.10g}",
         "posterior": str(model.plan_),
         "status": status_of(model),
         "log evidence": f"{model.log_evidence_:,.2f}",
     }
     if not isinstance(model.prior_variance_, dict):
         facts["prior variance"] = _first_ten([f"{v:.3g}" for v in np.unique(np.atleast_1d(model.prior_variance_))])
-    if not is_classifier(model) and model.loss != "poisson" and not model._is_spread:
+    if not is_classifier(model) and model.loss != "poisson" and model.scale != "linear":
         facts["noise scale"] = f"{model.scale_:.4g}"
     return {name: visible(value) for name, value in facts.items()}
 
@@ -831,21 +829,21 @@ def update(
     check_places({"--out" if out else "the model": place}, files)
     fitted, rows, troubled = load_model(model), 0, False
     table = table_with_target(fitted, files, target, weight, offset)
-    for block in blocks_of(fitted, table):
+    for block in fitted.blocks(table):
         check_levels(fitted, block)
         known = fitted.classes_[codes_of(fitted, table, block)] if is_classifier(fitted) else targets_of(table, block)
         weights = None if block.weight is None else weights_of(table, block)
         fitted.partial_fit(block.rows, known, sample_weight=weights, offset=block.offset, halflife=halflife)
         rows, troubled = rows + block.batch.n_rows, troubled or not fitted.status_.is_success
     save(fitted, place)
-    tell(f"{rows:,} rows added, {fitted._totals.rows:,.10g} in all: {place}")
+    tell(f"{rows:,} rows added, {fitted.n_samples_seen_:,.10g} in all: {place}")
     if troubled:
         raise typer.Exit(TROUBLE)
 
 
 def check_levels(model: Any, block: Block) -> None:
     """Refuse levels of categories that the model does not know, and so cannot learn from."""
-    for name, known in vars(model).get("categories_", {}).items():
+    for name, known in getattr(model, "categories_", {}).items():
         column: Any = block.batch.columns[name]
         levels = set(map(level_text, known))
         strange = np.array([level_text(one) not in levels for one in column.levels] + [MISSING not in levels])

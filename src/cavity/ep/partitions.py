@@ -38,7 +38,6 @@ from cavity.ep.posteriors import DenseNatural, DensePosterior, JointPosterior, S
 from cavity.ep.result import Refusal, Result
 from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis
-from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 from cavity.terms.prior import Prior
 
@@ -366,7 +365,7 @@ class Acceleration:
 
 def run(
     loss: Loss,
-    prior: FactorialGaussian,
+    prior: Prior,
     partitions: Partitions,
     options: Options,
     *,
@@ -419,7 +418,7 @@ class Partitioned(LinearBackend):
     def __init__(
         self,
         loss: Loss,
-        prior: FactorialGaussian,
+        prior: Prior,
         partitions: Partitions,
         options: Options,
         predictor: int,

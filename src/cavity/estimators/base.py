@@ -1,115 +1,35 @@
-"""How the estimators read rows and learn from all of them at once: check, plan, run, keep."""
+"""The base of the estimators: check, read, run, and assign what was found, one frozen value, at the end."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial, wraps
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import sparse
-from sklearn.base import is_classifier
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_consistent_length
-from sklearn.utils.validation import _check_y, check_is_fitted, validate_data
+from sklearn.base import BaseEstimator, is_classifier
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.utils import Tags
 
+from cavity._checks import whole_number
 from cavity._types import FloatArray
-from cavity.ep.hyperparameters import Group, Hyperparameters
+from cavity.ep.hyperparameters import Hyperparameters
+from cavity.ep.posteriors import Gaussian
 from cavity.ep.result import Result, Status
-from cavity.estimators.checkpoints import Checkpoint
-from cavity.estimators.columns import EncodedRows, Preprocessing, encode, levels_of, naming_columns
-from cavity.estimators.parameters import LARGEST_NUMBER, Parameters, Plan, of_each, plan_fit, threads_for
-from cavity.estimators.posterior import RATE, TRANSIENT, repeated, repeated_groups
-from cavity.estimators.reports import Reports
-from cavity.estimators.rows import Data, Totals
-from cavity.estimators.runs import Coding, InMemory, Prepared, Source, Summary, Task, is_source
-from cavity.factors import canonical
+from cavity.estimators import reports, streams
+from cavity.estimators.checkpoints import Checkpoint, described
+from cavity.estimators.columns import ColumnDesign, FirstRows, Preprocessing
+from cavity.estimators.fitted import Fitted
+from cavity.estimators.parameters import Parameters, Plan, of_each, plan_fit, threads_for
+from cavity.estimators.rows import NoWeightError, Totals, forgetting
+from cavity.estimators.runs import Checkpoints, InMemory, Prepared, Problem, Source, is_source
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.factors.rows import Rows
-from cavity.gaussians.factorial import FactorialGaussian
+from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.losses import Loss
-
-# Types of the entries of X that are kept as they are.
-_KINDS = (np.float64, np.float32)
-
-
-class ReadsRows(Reports):
-    """Checks rows once, before anything is computed from them."""
-
-    # What a table's columns went through, in plain form; models fitted to arrays have none.
-    preprocessing_: Any
-
-    def _check_X(self, X: Any, **options: Any) -> Any:  # noqa: N802
-        if isinstance(X, EncodedRows):
-            y = options.get("y")
-            if y is None:
-                return X.matrix
-            return X.matrix, _check_y(y, y_numeric=options.get("y_numeric", False), estimator=self)
-        if "preprocessing_" in self.__dict__ and not options.get("reset", True):
-            done = Preprocessing.of(self.preprocessing_)
-            X = done.frame(X, list(self.__dict__.get("categories_", {})))
-        if options.get("reset", True):
-            levels = levels_of(X)
-            self.__dict__.pop("categories_", None)
-            self.__dict__.update({"categories_": levels} if levels else {})
-        checked = (self._encoded if "categories_" in self.__dict__ else self._validated)(X, **options)
-        rows, *y = checked if isinstance(checked, tuple) else (checked,)
-        entries = rows.data if sparse.issparse(rows) else rows
-        if entries.size and max(float(np.max(entries)), -float(np.min(entries))) > LARGEST_NUMBER:
-            raise ValueError(f"X must hold numbers of at most {LARGEST_NUMBER:g} in size; scale its columns")
-        rows = canonical(rows) if sparse.issparse(rows) else rows
-        return (rows, *y) if y else rows
-
-    def _validated(self, X: Any, **options: Any) -> Any:
-        """Check an array, a sparse matrix or a table of numbers."""
-        if sparse.issparse(X) and X.format == "csr":
-            X = canonical(X)  # before anything in compiled code walks along its indices
-        try:
-            with naming_columns(X):
-                return validate_data(self, X, accept_sparse="csr", dtype=_KINDS, order="C", **options)
-        except ValueError as error:
-            if "could not convert string to float" not in str(error):
-                raise
-            raise ValueError(
-                f"X holds strings ({error}): pass a DataFrame of pandas or polars, whose columns of strings are "
-                "categories, or encode them"
-            ) from error
-
-    def _encoded(self, X: Any, y: Any = None, y_numeric: bool = False, reset: bool = True) -> Any:
-        """Check a table with columns of categories, and give a matrix with one column per level."""
-        if not hasattr(X, "columns"):
-            names = list(vars(self).get("feature_names_in_", range(self.n_features_in_)))
-            raise ValueError(f"X must be a DataFrame with the columns {names}, as it was in fit")
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        rows = encode(X, self.categories_, unseen=y is None)
-        if y is None:
-            return rows
-        y = _check_y(y, multi_output=False, y_numeric=y_numeric, estimator=self)
-        check_consistent_length(rows, y)
-        return rows, y
-
-    def _checked_for_prediction(self, X: Any) -> Any:
-        check_is_fitted(self)
-        return X if self._is_plain(X) else self._check_X(X, reset=False)
-
-    def _is_plain(self, X: Any) -> bool:
-        """Whether rows need no further look: finite, of the right kind, order and width, and without names."""
-        return (
-            type(X) is np.ndarray
-            and X.ndim == 2
-            and X.dtype in _KINDS
-            and X.flags.c_contiguous
-            and X.shape[0] > 0
-            and X.shape[1] == self.n_features_in_
-            and "feature_names_in_" not in self.__dict__
-            and "categories_" not in self.__dict__
-            and float(np.max(np.abs(X))) <= LARGEST_NUMBER
-        )
 
 
 def over_blocks(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,37 +37,20 @@ def over_blocks(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(method)
     def predict(self: Any, X: Any, *args: Any, **options: Any) -> Any:
-        if not is_source(X):
+        if not hasattr(X, "cavity_blocks"):
             return method(self, X, *args, **options)
         if options.get("offset") is not None:
             raise ValueError("a table names its offsets itself: pass the table alone")
-        blocks = blocks_of(self, X)
+        blocks = self.blocks(X)
         return (method(self, block.rows, *args, **{**options, "offset": block.offset}) for block in blocks)
 
     return predict
 
 
-def blocks_of(model: Any, table: Any) -> Iterator[Any]:
-    """Blocks of a table, encoded for a model."""
-    check_is_fitted(model)
-    levels = vars(model).get("categories_", {})
-    if "preprocessing_" in vars(model):
-        done = Preprocessing.of(model.preprocessing_)
-    elif "feature_names_in_" in vars(model):  # fitted to a DataFrame, which has the same columns
-        numbers = tuple(name for name in model.feature_names_in_ if name not in levels)
-        done = Preprocessing(numbers, np.zeros(len(numbers)))
-    else:
-        raise ValueError(
-            "this model was fitted to arrays without names of columns: pass arrays to it, or fit a model to a table"
-        )
-    blocks: Iterator[Any] = table.cavity_blocks(done, levels, is_classifier(model))
-    return blocks
-
-
 def predicted_targets(model: Any, table: Any) -> tuple[Any, Any, Any]:
     """Targets, predictions and weights of all rows of a table; weights are None where it has none."""
     targets, predictions, weights = [], [], []
-    for block in blocks_of(model, table):
+    for block in model.blocks(table):
         if block.target is None:
             raise ValueError("a table needs a target to be scored: Table(..., target=...)")
         targets.append(block.target)
@@ -172,78 +75,193 @@ class ConditionalDeviationsWarning(UserWarning):
     """The posterior has no correlations, so its standard deviations are conditional on the other coefficients."""
 
 
-class LinearEP(ReadsRows):
-    """Base of the estimators, which document the parameters and say how labels or targets are read."""
+# Parameters that may change between two calls of `partial_fit`: the others say what the posterior is one of.
+_MAY_CHANGE = ("verbose", "max_iter", "tol", "random_state", "class_weight", "covariance")
 
-    # Declared for the reader: subclasses set them in their constructors.
-    random_state: Any
-    covariance: Any
-    class_weight: Any
 
-    # Variance that coefficients give to the linear predictor where the search for their prior variance starts, and rate
-    # of the exponential prior of its square root.
-    _first_spread, _rate = 5.0, RATE
-    # Sums over the rows, by which columns have centres and units; None where all variances are given.
-    _sums: ColumnSums | None
-    _columns: Columns
+class LinearEP(BaseEstimator):  # type: ignore[misc]
+    """Base of the estimators, which document the parameters and name what reads their targets.
 
-    # Whether the scale of the noise is to be found.
-    _finds_scale: Any = False
+    All that fitting finds is one frozen value, which takes the place of the one before when all is done: a call that
+    raises changes nothing.
+    """
 
-    def _make_loss(self) -> Loss:
-        """Check the parameters that the other estimator does not have, and give the loss."""
-        raise NotImplementedError
+    # What reads labels or numbers: `of(model, before)` checks the parameters that only one of the estimators has.
+    _targets_kind: Any
+    # The state; None before a fit.
+    _state: Fitted | None = None
+    # A short way for single rows of a stream, with the parameters that it was opened with.
+    _path: tuple[streams.RowPath, list[tuple[str, Any]]] | None = None
 
-    def _read(
-        self, X: Any, y: Any, sample_weight: Any, offset: Any = None, reset: bool = True, stream: bool = False
-    ) -> tuple[Data, Totals]:
-        """Check rows, labels or targets, weights and offsets."""
-        raise NotImplementedError
+    # What was found.
 
-    def _joint(self, rows: int, columns: int, covariance: str, stream: bool) -> tuple[Any, Plan] | None:
-        """Give the loss of several predictors with one posterior, and its plan; None where each stands alone."""
-        return None
+    @property
+    def _fitted(self) -> Fitted:
+        """The state, with prior and noise found for the last rows of a stream."""
+        if self._state is None:
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit or partial_fit first")
+        if self._state.stream.is_behind:
+            self._state = streams.settled(self._state)
+        return self._state
 
-    def _joint_targets(self, data: Data, first: bool) -> FloatArray:
-        """Targets of a loss of several predictors, of a fit or of the first or a later call of a stream."""
-        return np.asarray(data.targets)
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._state is not None
 
-    def _prior_and_groups(
-        self, p: Parameters, predictors: int, units: tuple[float, float] = (1.0, 0.0)
-    ) -> tuple[FactorialGaussian, tuple[Group, ...]]:
-        """Prior of all coefficients of a posterior, and which of its variances are to be found."""
-        groups = p.groups(self._sizes(), self._rate, units[0])
-        prior = p.prior(self._first_spread, groups, self._columns, *units)
-        if predictors == 1:
-            return prior, groups
-        return repeated(prior, predictors), repeated_groups(groups, predictors, prior.dim)
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
-    def _fit_units(self) -> tuple[float, float]:
-        """Give the unit of the coefficients and the centre of the intercept's prior in a fit."""
-        return 1.0, 0.0
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what can be rebuilt."""
+        settled = {} if self._state is None else {"_state": self._fitted}
+        return {name: value for name, value in super().__getstate__().items() if name != "_path"} | settled
 
-    def _sizes(self) -> FloatArray:
-        """Mean squares of the columns in their units; one where variances are given and nobody has looked."""
-        return np.ones(self._width) if self._sums is None else self._sums.sizes(self._columns)
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns, a column of categories counted once."""
+        return self._present.design.features
 
-    def _least_scale(self) -> float:
-        """Smallest noise scale that is found."""
-        return 0.0
+    @property
+    def feature_names_in_(self) -> Any:
+        """Names of the columns, where they have names."""
+        return _existing("feature_names_in_", self._present.design.feature_names)
 
-    def _measure(self, sums: Callable[[], ColumnSums]) -> Parameters:
-        """Set centres and units of the columns, by sums over the rows where a variance is to be found."""
-        p = Parameters.of(self, self._width)
-        self._sums = sums() if p.named.keys() - p.categories else None
-        self._columns = p.columns(self._sums)
-        return p
+    @property
+    def categories_(self) -> dict[str, list[Any]]:
+        """Levels of every column of categories, where there are any."""
+        return _existing("categories_", self._present.design.levels or None)
 
-    def _adopt_targets(self, summary: Summary) -> tuple[Coding, Totals]:
-        """Take over classes, or set the unit of targets, from the summary of a source; say how targets are coded."""
-        raise NotImplementedError
+    @property
+    def preprocessing_(self) -> Any:
+        """What the columns of a table went through, in plain form; models fitted to arrays have none."""
+        return _existing("preprocessing_", self._present.design.preprocessing)
 
-    def _joint_coding(self, coding: Coding, summary: Summary) -> Coding:
-        """Coding of targets for a loss of several predictors."""
-        return coding
+    @property
+    def _present(self) -> Fitted:
+        """The state as it is, whose names and columns do not depend on what is yet to be found."""
+        return self._fitted if self._state is None else self._state
+
+    @property
+    def loss_(self) -> Loss:
+        """The loss, with the noise scale that was found, of normalised targets."""
+        return self._fitted.loss
+
+    @property
+    def n_samples_seen_(self) -> float:
+        """Sum of the weights of all rows seen, as far as they are not forgotten."""
+        return self._present.totals.rows
+
+    @property
+    def plan_(self) -> Plan:
+        """The form of the posterior, and why it was chosen."""
+        return self._present.plan
+
+    @property
+    def status_(self) -> Status:
+        """How the fit ended."""
+        return self._fitted.status
+
+    @property
+    def trace_(self) -> Any:
+        """Changes in every loop, and the number of rejected updates by reason."""
+        return self._fitted.trace
+
+    @property
+    def n_iter_(self) -> int:
+        """Number of loops over the rows."""
+        return self._present.loops
+
+    @property
+    def posterior_(self) -> tuple[Gaussian, ...]:
+        """Posterior of every linear predictor, the intercept last: one, or one per class if there are more than two."""
+        return self._fitted.posterior.each
+
+    @property
+    def coef_(self) -> FloatArray:
+        """Posterior means of the coefficients."""
+        return self._public(self._fitted.posterior.moments[0][:, : self._fitted.design.width])
+
+    @property
+    def coef_std_(self) -> FloatArray:
+        """Posterior standard deviations of the coefficients."""
+        return self._public(self._fitted.posterior.moments[1][:, : self._fitted.design.width])
+
+    @property
+    def intercept_(self) -> Any:
+        """Posterior mean of the intercept; zero without one."""
+        return self._public(np.sum(self._fitted.posterior.moments[0][:, self._fitted.design.width :], axis=1))
+
+    @property
+    def intercept_std_(self) -> Any:
+        """Posterior standard deviation of the intercept; zero without one."""
+        return self._public(np.sum(self._fitted.posterior.moments[1][:, self._fitted.design.width :], axis=1))
+
+    def _public(self, values: FloatArray) -> Any:
+        """One linear predictor per row, as scikit-learn's classifiers have it, or the only one."""
+        if not self._targets_kind.is_single:
+            return values
+        return float(values[0]) if values.ndim == 1 else values[0]
+
+    @property
+    def covariance_(self) -> Any:
+        """Posterior covariances of coefficients and intercept, the intercept last."""
+        posterior = self.posterior_
+        if posterior[0].dim > WIDEST_COVARIANCE:
+            raise ValueError(
+                f"covariance_ holds dim² numbers: at most {WIDEST_COVARIANCE} columns, got {posterior[0].dim}; "
+                "coef_std_ has the standard deviations, sample_coef draws"
+            )
+        return self._public(self._fitted.targets.unit**2 * np.array([p.covariance for p in posterior]))
+
+    @property
+    def prior_variance_(self) -> Any:
+        """Prior variance of the coefficients, given or found: a number, or one per feature, per class or per group.
+
+        Where it was found, it is that of coefficients of columns in the units `prior_units_`.
+        """
+        fitted = self._fitted
+        named, priors = fitted.design.groups, fitted.priors
+        if len(named) > 1 or (named and fitted.design.variances is not None):
+            return {name: float(priors[0].variance[columns[0]]) for name, columns in named.items()}
+        each = np.array([prior.variance[: fitted.design.width] for prior in priors])
+        each = each[:, 0] if np.all(each == each[:, :1]) else each
+        return float(each[0]) if each.shape == (1,) else each[0] if len(each) == 1 else each
+
+    @property
+    def prior_units_(self) -> FloatArray:
+        """Units of the columns in which `prior_variance_` is: ``prior_variance_ / prior_units_**2`` is in raw units."""
+        return self._fitted.columns.unit.copy()
+
+    @property
+    def log_evidence_(self) -> float:
+        """Estimate of the logarithm of the data's density under the model, summed over the linear predictors."""
+        return float(sum(p.log_mass for p in self._fitted.posteriors))
+
+    def sample_coef(
+        self, n: int = 1, random_state: Any = None, return_intercept: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Draw coefficients from the posterior.
+
+        Parameters
+        ----------
+        n : int, default=1
+            Number of draws.
+        random_state : int, RandomState or None, default=None
+            Seed of the draws.
+        return_intercept : bool, default=False
+            Whether to return the intercepts of the same draws too.
+
+        Returns
+        -------
+        ndarray
+            ``(n, n_features)``, or ``(n, n_classes, n_features)`` for more than two classes; with
+            ``return_intercept`` also the intercepts, ``(n,)`` or ``(n, n_classes)``.
+        """
+        coef, intercept = self._fitted.posterior.coefficients(whole_number("n", n, least=0), random_state)
+        return (coef, intercept) if return_intercept else coef
+
+    # Fitting.
 
     def fit(
         self,
@@ -280,194 +298,382 @@ class LinearEP(ReadsRows):
         Self
             The fitted estimator.
         """
-        with self._whole_or_not_at_all():
-            self._check_parameters()
-            if is_source(X):
-                if y is not None or sample_weight is not None or offset is not None:
-                    raise ValueError("a table names its target, weights and offsets itself: pass the table alone")
-                prepared = self._prepare_source(X)
-            else:
-                prepared = self._prepare_arrays(X, y, sample_weight, offset)
-            try:
-                self._learn(*prepared, None if checkpoint is None else partial(_checkpoint, self, checkpoint, every))
-            finally:
-                prepared[0].close()
+        p, targets = Parameters.of(self), self._targets_kind.of(self)
+        if is_source(X):
+            if y is not None or sample_weight is not None or offset is not None:
+                raise ValueError("a table names its target, weights and offsets itself: pass the table alone")
+            rows, known = self._prepare_source(p, targets, X)
+        else:
+            rows, known = self._prepare_arrays(p, targets, X, y, sample_weight, offset)
+        try:
+            opened = None if checkpoint is None else partial(self._checkpoint, checkpoint, every)
+            state = self._learn(p, rows, opened, *known)
+        finally:
+            rows.close()
+        self._warn(state, 3)
+        self._state, self._path = state, None
         return self
 
     def _prepare_arrays(
-        self, X: Any, y: Any, sample_weight: Any, offset: Any
-    ) -> tuple[Prepared, Totals, Any, Parameters]:
-        """Check arrays, and order their rows for the visits; the third is a joint loss and its plan, or None."""
-        self.__dict__.pop("preprocessing_", None)
-        data, totals = self._read(X, y, sample_weight, offset)
-        intercept = bool(self.fit_intercept)
-        p = self._measure(lambda: ColumnSums.of(data.X, data.weights))
-        joint = self._joint(data.X.shape[0], data.X.shape[1] + int(intercept), self.covariance, stream=False)
+        self, p: Parameters, targets: Any, X: Any, y: Any, sample_weight: Any, offset: Any
+    ) -> tuple[Prepared, tuple[Any, ...]]:
+        """Check arrays, and order their rows for the visits."""
+        first = FirstRows.of(self, X, y, targets.kind != "signs")
+        targets, data, totals = targets.read(first.matrix, first.targets, sample_weight, offset)
+        design = ColumnDesign.of(p, first.features, first.names, first.levels)
+        sums = ColumnSums.of(data.X, data.weights) if design.needs_sums else None
+        columns = design.columns(sums)
+        joint = targets.joint(data.X.shape[0], design.width + design.intercept, p.covariance, stream=False)
         if joint is not None:
-            data = data._replace(targets=self._joint_targets(data, first=True))
-        columns = None if self._sums is None else self._columns
-        rows = Rows.arrange(data.X, data.targets, data.weights, intercept, data.offset, columns)
-        return InMemory(data, rows), totals, joint, p
+            targets, data = targets.of_joint(data)
+        units = None if sums is None else columns
+        rows = Rows.arrange(data.X, data.targets, data.weights, design.intercept, data.offset, units)
+        return InMemory(data, rows), (design, targets, columns, sums, totals, joint)
 
-    def _prepare_source(self, source: Source) -> tuple[Prepared, Totals, Any, Parameters]:
+    def _prepare_source(self, p: Parameters, targets: Any, source: Source) -> tuple[Prepared, tuple[Any, ...]]:
         """Prepare the rows of a table or a Dask collection, by their summary."""
-        summary = source.cavity_summary("classes" if is_classifier(self) else "numbers")
+        summary = source.cavity_summary("numbers" if targets.kind != "signs" else "classes")
         try:
-            coding, totals, joint, p = self._adopt(summary)
-            return source.cavity_prepare(coding, bool(self.fit_intercept), self._columns), totals, joint, p
+            names = None if summary.names is None else np.asarray(summary.names, dtype=object)
+            levels = {name: list(known) for name, known in summary.categories.items()}
+            design = ColumnDesign.of(p, summary.features, names, levels, summary.preprocessing)
+            targets, coding, totals = targets.adopt(summary)
+            sums = summary.sums.wider(design.width - summary.sums.mean.size) if design.needs_sums else None
+            columns, width = design.columns(sums), design.width + design.intercept
+            joint = targets.joint(int(summary.weight), width, p.covariance, stream=False)
+            if joint is not None:
+                targets, coding = targets.of_joint_coding(coding, summary)
+            rows = source.cavity_prepare(coding, design.intercept, columns)
+            return rows, (design, targets, columns, sums, totals, joint)
         except BaseException:
             getattr(source, "cavity_discard", lambda: None)()
             raise
 
-    def _adopt(self, summary: Summary) -> tuple[Coding, Totals, Any, Parameters]:
-        """Take over names, levels and targets of a source; the third is a joint loss and its plan, or None."""
-        names = None if summary.names is None else np.asarray(summary.names, dtype=object)
-        found = {
-            "feature_names_in_": names,
-            "categories_": {name: list(levels) for name, levels in summary.categories.items()} or None,
-            "preprocessing_": summary.preprocessing,
-        }
-        for name, value in found.items():
-            self.__dict__.pop(name, None)
-            if value is not None:
-                setattr(self, name, value)
-        self.n_features_in_ = summary.features
-        coding, totals = self._adopt_targets(summary)
-        levels = self._width - summary.sums.mean.size
-        p = self._measure(lambda: summary.sums.wider(levels))
-        width = self._width + int(bool(self.fit_intercept))
-        joint = self._joint(int(summary.weight), width, self.covariance, stream=False)
-        return (coding if joint is None else self._joint_coding(coding, summary)), totals, joint, p
-
     def _learn(
-        self, rows: Prepared, totals: Totals, joint: tuple[Any, Plan] | None, p: Parameters, checkpoint: Any
-    ) -> None:
-        """Plan, run EP, and keep what it found."""
+        self,
+        p: Parameters,
+        rows: Prepared,
+        checkpoint: Checkpoints | None,
+        design: Any,
+        targets: Any,
+        columns: Columns,
+        sums: ColumnSums | None,
+        totals: Totals,
+        joint: tuple[Any, Plan] | None,
+    ) -> Fitted:
+        """Plan, run EP, and gather what it found."""
+        loss, analysis = targets.loss, None
         if joint is None:
-            loss, (plan, analysis) = self._make_loss(), plan_fit(rows, self.covariance)
+            plan, analysis = plan_fit(rows, p.covariance)
         else:
-            (loss, plan), analysis = joint, None
-        self._totals = totals
-        prior, groups = self._prior_and_groups(p, getattr(loss, "predictors", 1), self._fit_units())
-        free = Hyperparameters(groups, self._finds_scale, self._least_scale())
-        task = Task(loss, prior, plan, p, free, self._columns, analysis, self.random_state, checkpoint)
-        outcomes = rows.run(task)
+            loss, plan = joint
+        sizes = np.ones(design.width) if sums is None else sums.sizes(columns)
+        prior, groups = targets.prior(design, columns, sizes, loss, targets.prior_units(totals, stream=False))
+        least = targets.least_scale(totals) if targets.finds_scale else 0.0
+        free = Hyperparameters(groups, targets.finds_scale, least)
+        outcomes: list[Result] = rows.run(Problem(loss, prior, free, columns, plan, analysis), p, checkpoint)
+        traces, last = tuple(o.trace for o in outcomes), outcomes[0]
         with threads_for(rows.shape, analysis):
-            self._keep(task, outcomes, totals.plus(self._constants(rows, outcomes[0].loss)))
-
-    def _check_parameters(self) -> None:
-        """Check all parameters before the data are looked at."""
-        Parameters.of(self)
-        self._make_loss()
-
-    def _constants(self, rows: Data | Prepared, loss: Loss) -> Totals:
-        """Give sums over rows that the evidence needs and that depend on the loss."""
-        return Totals()
-
-    def _keep(self, task: Task, outcomes: Sequence[Result], totals: Totals) -> None:
-        """Keep what a fit found in rows of which these are the sums."""
-        for name in ("_rows_at_revision", "_kept", "_order", "_unsettled"):  # of a stream
-            self.__dict__.pop(name, None)
-        traces = tuple(o.trace for o in outcomes)
-        self._revise(
-            _free=tuple(task.hyperparameters.groups),
-            _knowledge=tuple(o.sites for o in outcomes),
-            _priors=tuple(o.prior for o in outcomes),
-            _posteriors=tuple(o.posterior for o in outcomes),
-            _loss=outcomes[0].loss,
-            _intercept=task.parameters.intercept,
-            _totals=totals,
-            plan_=of_each(task.plan, len(outcomes)),
-            n_iter_=max(len(trace.changes) for trace in traces),
-            trace_=traces[0] if len(traces) == 1 else traces,
-            status_=next((o.status for o in outcomes if not o.status.is_success), outcomes[0].status),
-        )
-        self._check_finite()
-
-    def _revise(self, **parts: Any) -> None:
-        """Set parts of the model, and drop what was derived from the ones before."""
-        for name in TRANSIENT:
-            self.__dict__.pop(name, None)
-        self.__dict__.update(parts, _derived={})
-
-    def _check_finite(self) -> None:
-        """Refuse a posterior that numbers cannot hold; what was before is then kept."""
-        fine = True
-        posteriors = self._present_posteriors()
-        for posterior in posteriors:
-            stds = self._units[0] * np.sqrt(posterior.variance)  # in units of y, in which they may underflow
-            stds[: self._width] /= self._columns.unit
-            fine &= bool(np.all(np.isfinite(posterior.mean)) and np.all((stds > 0.0) & (stds < np.inf)))
-        what = "evidence" if fine else "posterior"
-        if what == "posterior" or not np.isfinite(sum(posterior.log_mass for posterior in posteriors)):
-            raise ValueError(
-                f"the {what} is beyond what numbers can hold: bring columns and targets to ordinary sizes, or narrow "
-                "the prior"
+            if targets.kind == "counts":
+                totals = totals.plus(streams.constants_of(rows, last.loss))
+            noise = (
+                targets.noise_of_fit(last.loss, last.sites, totals, last.noise) if targets.finds_scale else (0.0, 0.0)
             )
+            state = Fitted(
+                design,
+                targets,
+                last.loss,
+                columns,
+                sums,
+                tuple(o.sites for o in outcomes),
+                tuple(o.prior for o in outcomes),
+                tuple(groups),
+                totals,
+                plan if len(outcomes) == 1 else of_each(plan, len(outcomes)),
+                next((o.status for o in outcomes if not o.status.is_success), last.status),
+                traces[0] if len(traces) == 1 else traces,
+                max(len(trace.changes) for trace in traces),
+                noise,
+                found=tuple(o.posterior for o in outcomes),
+            )
+            state.check_finite()
+        return state
 
-    @contextmanager
-    def _whole_or_not_at_all(self) -> Iterator[None]:
-        """Undo a change that raises; warn of a new plan's defect, and where EP had trouble."""
-        before, streams = dict(self.__dict__), self.__dict__.get("_streams")
+    def _checkpoint(self, path: str | os.PathLike[str], every: float, digest: str) -> Checkpoint:
+        """Open the checkpoint of a fit to data of this digest."""
+        parameters = sorted((name, value) for name, value in self.get_params().items() if name != "verbose")
+        told = {f"parameter {name}": described(value) for name, value in parameters}
+        return Checkpoint(path, every, {"model": type(self).__name__, **told, "data": digest})
+
+    def _warn(self, state: Fitted, level: int) -> None:
+        """Warn of a new plan's defect, and where EP had trouble."""
+        plan = state.plan
+        is_new = self._state is None or plan is not self._state.plan
+        if plan.covariance == "diagonal" and plan.chosen and is_new:
+            text = (
+                "standard deviations are conditional on the other coefficients, and so too small where columns are "
+                f"correlated: {plan.reason}. Use fewer columns; covariance='diagonal' accepts this without a "
+                "warning"
+            )
+            warnings.warn(text, ConditionalDeviationsWarning, stacklevel=level)
+        if not state.status.is_success:
+            advice = _ADVICE.get(state.status, state.status.value)
+            warnings.warn(f"EP ended with trouble: {advice}", ConvergenceWarning, stacklevel=level)
+
+    # Streams.
+
+    def _took_row(self, X: Any, y: Any) -> bool:
+        """Whether a single row was taken in by the short path."""
+        if self._path is None or self._state is None:
+            return False
+        path, parameters = self._path
+        if not all(getattr(self, name) is value for name, value in parameters):
+            return False
+        state = path.take(self._state, X, y)
+        if state is None:
+            return False
+        self._state = state
+        return True
+
+    def _take(
+        self,
+        targets: Any,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        forget: float,
+        offset: Any,
+        halflife: float | None,
+    ) -> None:
+        """Take the rows of a call into what is known; nothing changes if all of them have weight zero."""
+        p, before = Parameters.of(self), self._state
+        told = {name: described(value) for name, value in self.get_params().items() if name not in _MAY_CHANGE}
+        share, weights = forgetting(forget, halflife, sample_weight, X)
+        numeric = targets.kind != "signs"
         try:
-            yield
-            plan = self.plan_
-            if plan.covariance == "diagonal" and plan.chosen and plan is not before.get("plan_"):
-                text = (
-                    "standard deviations are conditional on the other coefficients, and so too small where columns are "
-                    f"correlated: {plan.reason}. Use fewer columns; covariance='diagonal' accepts this without a "
-                    "warning"
-                )
-                warnings.warn(text, ConditionalDeviationsWarning, stacklevel=4)
-            if not self.status_.is_success:
-                advice = _ADVICE.get(self.status_, self.status_.value)
-                warnings.warn(f"EP ended with trouble: {advice}", ConvergenceWarning, stacklevel=4)
+            if before is None:
+                first = FirstRows.of(self, X, y, numeric)
+                targets, data, totals = targets.read(first.matrix, first.targets, weights, offset)
+                design = ColumnDesign.of(p, first.features, first.names, first.levels)
+                state = streams.begin(p, design, targets, data, totals, told)
+            else:
+                _refuse_other(before.stream.parameters, told)
+                design = before.design
+                if not (design.is_plain(X) and targets.can_read(y, X.shape[0])):
+                    X, y = design.rows(self, X, y, numeric)
+                targets, data, totals = targets.read(X, y, weights, offset)
+                state = before.revised(design=design.with_parameters(p), targets=targets)
+                state = streams.continued(state, p, data, totals, share)
+        except NoWeightError:
+            if before is None:
+                raise
+            return
+        if share == 0.0 and not streams.sums_suffice(state):
+            state = streams.note_order(state, data)
+        if state.is_joint:
+            targets, data = state.targets.of_joint(data)
+            state = state.revised(targets=targets)
+        try:
+            state = streams.take(state, data)
+            if not streams.sums_suffice(state):
+                state.check_finite()
+            self._warn(state, 4)
         except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            if streams is not None:
-                streams.undo()
+            if before is not None and before.live is not None:
+                before.live.undo()
             raise
-        if "_streams" in self.__dict__:
-            self._streams.commit()
+        if state.live is not None:
+            state.live.commit()
+        path = streams.path_of(state, data)
+        parameters = [(name, getattr(self, name)) for name in self.get_params(deep=False)]
+        self._state, self._path = state, None if path is None else (path, parameters)
+
+    def merge(self, other: Self) -> Self:
+        """Combine with a model trained on other rows.
+
+        The information from the rows of both models is added, in the units of the data, and the prior is counted once.
+        Estimated prior variances and noise scales are found again from both. Both models remain unchanged.
+
+        Parameters
+        ----------
+        other : estimator of the same class
+            The other model, fitted with the same features, loss, covariance and given prior.
+
+        Returns
+        -------
+        Self
+            A new model that combines both.
+
+        Raises
+        ------
+        ValueError
+            If the models differ in class, features, loss, covariance or given prior, or if no proper posterior results.
+        """
+        if type(other) is not type(self):
+            raise ValueError(f"only another {type(self).__name__} can be merged, got {type(other).__name__}")
+        if self._state is None or other._state is None:
+            raise NotFittedError("both models must be fitted before they are merged")
+        streams.check_mergeable(self._fitted, other._fitted)
+        result = type(self)(**self.get_params(deep=False))
+        result._state = streams.merged(self._fitted, other._fitted)
+        return result
+
+    # Prediction.
+
+    def _rows(self, X: Any) -> tuple[Fitted, Any]:
+        """Return the state, and rows checked and encoded for it."""
+        fitted = self._fitted
+        return fitted, fitted.design.matrix(self, X)
+
+    def blocks(self, table: Any) -> Iterator[Any]:
+        """Blocks of a table, encoded for this model, in order.
+
+        Parameters
+        ----------
+        table : Table
+            A table with the columns that the model was fitted to.
+        """
+        design = self._present.design
+        if design.preprocessing is not None:
+            done = Preprocessing.of(design.preprocessing)
+        elif design.feature_names is not None:  # fitted to a DataFrame, which has the same columns
+            numbers = tuple(name for name in design.feature_names if name not in design.levels)
+            done = Preprocessing(numbers, np.zeros(len(numbers)))
+        else:
+            raise ValueError(
+                "this model was fitted to arrays without names of columns: pass arrays to it, or fit a model to a table"
+            )
+        found: Iterator[Any] = table.cavity_blocks(done, design.levels, is_classifier(self))
+        return found
+
+    # Reports.
+
+    def summary(self, level: float = 0.95) -> Any:
+        """Table of coefficients with means, standard deviations, intervals and the probability of being positive.
+
+        For the logistic loss, counts and positive targets, the table also contains the exponentials of the mean and the
+        interval: the factor by which the odds, or the mean, change when a feature increases by one. Effects of the
+        levels of a text column are relative to their mean, which is part of the intercept. Prior variances that were
+        found follow with standard errors and intervals, in squared units of the coefficients, or of those of
+        standardised columns where these are. If there are several linear predictors, the first index names the class,
+        or ``"mean"`` and ``"log scale"``.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Posterior probability of the intervals.
+
+        Returns
+        -------
+        pandas.DataFrame or str
+            A DataFrame if pandas is installed, text otherwise.
+        """
+        return reports.summary(self._fitted, level)
+
+    def summary_columns(self, level: float = 0.95) -> tuple[list[Any], dict[str, FloatArray]]:
+        """Labels and columns of `summary`, for those who do without pandas; arguments as there."""
+        return reports.summary_columns(self._fitted, level)
+
+    def contrast(self, *weights: Any, level: float = 0.95) -> Any:
+        """Table of linear combinations of coefficients, from their joint posterior.
+
+        Parameters
+        ----------
+        *weights
+            Each is a dict of coefficient names and factors, such as ``{"age": 1, "height": -1}`` for a difference, or
+            an array of one factor per coefficient in the order of `summary`, with the intercept first. With several
+            classes, use pairs of class and feature: ``{("dog", "age"): 1, ("cat", "age"): -1}``.
+        level : float, default=0.95
+            Posterior probability of the intervals.
+
+        Returns
+        -------
+        pandas.DataFrame or str
+            As in `summary`, with one combination per row, for every linear predictor if there are several.
+        """
+        return reports.contrast(self._fitted, weights, level)
+
+    def to_arviz(
+        self, X: Any = None, y: Any = None, n: int = 1000, random_state: Any = None, offset: Any = None
+    ) -> Any:
+        """Convert to ArviZ, for leave-one-out estimates, predictive checks and plots.
+
+        Needs arviz (``pip install 'arviz<1'``).
+
+        Parameters
+        ----------
+        X, y, offset : optional
+            Rows, their labels or targets, and offsets. With ``X``, draws of new targets for these rows are added. With
+            ``y`` as well, the log likelihood of every row for every draw, and the targets, are added.
+        n : int, default=1000
+            Number of draws.
+        random_state : int, RandomState or None, default=None
+            Seed of the draws.
+
+        Returns
+        -------
+        arviz.InferenceData
+            Group ``posterior`` and, if rows are given, ``posterior_predictive``, ``log_likelihood`` and
+            ``observed_data``. Labels are indices of ``classes_``.
+        """
+        return reports.inference_data(self._fitted, X, y, n, random_state, partial(self._drawn, offset))
+
+    def _drawn(self, offset: Any, X: Any, y: Any, n: int, seed: int, rng: Any) -> tuple[Any, Any, Any]:
+        """Draw new targets for draws of the coefficients; log densities of those that were observed, and these."""
+        raise NotImplementedError
+
+    def plot_coefficients(self, ax: Any = None, top: int = 20, level: float = 0.95) -> Any:
+        """Plot the coefficients that are largest relative to their standard deviation, with intervals.
+
+        Where columns are in units of their own (`prior_units_`), coefficients are plotted per unit, so that they can be
+        compared, and without the intercept.
+
+        Needs matplotlib (the extra ``plot``).
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Axes to draw on. By default a new figure is created.
+        top : int, default=20
+            Maximum number of coefficients.
+        level : float, default=0.95
+            Posterior probability of the intervals.
+
+        Returns
+        -------
+        matplotlib Axes
+            The axes of the plot.
+        """
+        return reports.plot_coefficients(self._fitted, ax, top, level)
+
+    def plot_trace(self, ax: Any = None) -> Any:
+        """Plot how much every loop of `fit` changed the posterior. Needs matplotlib.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Axes to draw on. By default a new figure is created.
+
+        Returns
+        -------
+        matplotlib Axes
+            The axes of the plot.
+        """
+        return reports.plot_trace(self._fitted, self.tol, ax)
 
 
-def _checkpoint(model: LinearEP, path: str | os.PathLike[str], every: float, digest: str) -> Checkpoint:
-    """Open the checkpoint of a fit to data of this digest."""
-    parameters = sorted((name, value) for name, value in model.get_params().items() if name != "verbose")
-    described = {f"parameter {name}": _described(value) for name, value in parameters}
-    return Checkpoint(path, every, {"model": type(model).__name__, **described, "data": digest})
+def _existing(name: str, value: Any) -> Any:
+    """Return an attribute that not all models have."""
+    if value is None:
+        raise AttributeError(f"this model has no {name}")
+    return value
 
 
-def _described(value: Any) -> str:
-    """Write a parameter by its content: other content differs, and equal content does not, in whatever process."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-        return repr(value)
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return f"array {value.dtype} {value.shape} {_digest(value.tobytes())}"
-    content: Any
-    if isinstance(value, np.ndarray):
-        content = value.shape, *value.ravel().tolist()
-    elif hasattr(value, "to_numpy"):  # DataFrames, Series and indices
-        content = *getattr(value, "columns", [getattr(value, "name", None)]), value.to_numpy()
-    elif isinstance(value, Mapping):
-        content = sorted((_described(key), _described(one)) for key, one in value.items())
-    elif isinstance(value, Set):
-        content = sorted(map(_described, value))
-    elif isinstance(value, list | tuple):
-        content = value
-    elif isinstance(value, np.random.Generator):
-        content = value.bit_generator.state
-    elif isinstance(value, type) or hasattr(value, "__code__"):  # classes and functions, by their names
-        return f"{value.__module__}.{value.__qualname__}"
-    else:  # dataclasses, RandomState, and other objects; what has no state has its type, unless it writes more
-        content = value.__getstate__() or ([] if repr(value) == object.__repr__(value) else [repr(value)])
-    parts = content if isinstance(content, list | tuple) else [content]
-    text = f"{type(value).__qualname__}({', '.join(map(_described, parts))})"
-    return text if len(text) <= 200 else f"{type(value).__qualname__} {_digest(text.encode())}"
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=8).hexdigest()
+def _refuse_other(before: Mapping[str, str] | None, now: Mapping[str, str]) -> None:
+    """Refuse parameters that changed in the middle of a stream; what began with a fit may change."""
+    for name in (before or {}).keys() & now.keys():
+        if before is not None and before[name] != now[name]:
+            raise ValueError(
+                f"{name} was {before[name]} in the first call of this stream and is {now[name]} now: what rows "
+                "said cannot be undone. Set it back, or start with a new model"
+            )

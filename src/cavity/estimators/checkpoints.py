@@ -6,13 +6,14 @@ small file cannot ask for much memory. The checksums of the members find acciden
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import secrets
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -226,3 +227,37 @@ class _Member:
             for i in range(0, shape[0], length):
                 count = min(length, shape[0] - i)
                 yield np.frombuffer(member.read(count * row), dtype=dtype).reshape(count, *shape[1:])
+
+
+def described(value: Any) -> str:
+    """Write a parameter by its content: other content differs, and equal content does not, in whatever process."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        return repr(value)
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return f"array {value.dtype} {value.shape} {_digest(value.tobytes())}"
+    content: Any
+    if isinstance(value, np.ndarray):
+        content = value.shape, *value.ravel().tolist()
+    elif hasattr(value, "to_numpy"):  # DataFrames, Series and indices
+        content = *getattr(value, "columns", [getattr(value, "name", None)]), value.to_numpy()
+    elif isinstance(value, Mapping):
+        content = sorted((described(key), described(one)) for key, one in value.items())
+    elif isinstance(value, Set):
+        content = sorted(map(described, value))
+    elif isinstance(value, list | tuple):
+        content = value
+    elif isinstance(value, np.random.Generator):
+        content = value.bit_generator.state
+    elif isinstance(value, type) or hasattr(value, "__code__"):  # classes and functions, by their names
+        return f"{value.__module__}.{value.__qualname__}"
+    else:  # dataclasses, RandomState, and other objects; what has no state has its type, unless it writes more
+        content = value.__getstate__() or ([] if repr(value) == object.__repr__(value) else [repr(value)])
+    parts = content if isinstance(content, list | tuple) else [content]
+    text = f"{type(value).__qualname__}({', '.join(map(described, parts))})"
+    return text if len(text) <= 200 else f"{type(value).__qualname__} {_digest(text.encode())}"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()

@@ -1,20 +1,29 @@
-"""Columns as users give them: levels of categories, preprocessing of tables, and the encoded matrix."""
+"""Columns as users give them: levels of categories, preprocessing of tables, the encoded matrix and its prior."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
 from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.utils import check_array
+from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils.validation import _check_y, _get_feature_names, check_X_y, validate_data
 
 from cavity._checks import shown
 from cavity._types import FloatArray
+from cavity.ep.hyperparameters import Group
+from cavity.estimators.parameters import LARGEST_NUMBER, Parameters, numbers_per_feature
+from cavity.factors import canonical
+from cavity.factors.columns import Columns, ColumnSums
+from cavity.gaussians.factorial import FactorialGaussian
+from cavity.terms.prior import Prior
 
 
 class EncodedRows(NamedTuple):
@@ -151,7 +160,7 @@ def level_order(level: str) -> tuple[bool, float, str]:
 
 def levels_of(X: Any) -> Levels:
     """Levels of every column of categories, by its name; none where ``X`` is not such a table."""
-    if not (hasattr(X, "columns") and hasattr(X, "dtypes") and hasattr(X, "shape")):
+    if not (hasattr(X, "dtypes") and hasattr(X, "shape")):
         return {}
     found: Levels = {}
     for place, name in enumerate(X.columns):
@@ -279,3 +288,314 @@ def _text(level: Any, name: Any) -> str:
     if not isinstance(level, str | int | float | bool | np.number | np.bool_):
         raise ValueError(f"column {name!r} must hold strings, numbers or categories of these, got {shown(level)}")
     return level_text(level)
+
+
+# Types of the entries of X that are kept as they are.
+_KINDS = (np.float64, np.float32)
+
+
+class FirstRows(NamedTuple):
+    """Rows of a first call: checked and encoded, with their targets, and what names their columns."""
+
+    matrix: Any
+    targets: Any
+    features: int
+    names: Any
+    levels: Levels
+
+    @classmethod
+    def of(cls, estimator: Any, X: Any, y: Any, numeric: bool) -> FirstRows:
+        """Check rows and targets; ``numeric`` says whether targets must be numbers."""
+        levels, names = levels_of(X) if hasattr(X, "columns") else {}, _get_feature_names(X)
+        if not levels:
+            matrix, y = _checked_numbers(X, partial(check_X_y, y=y, estimator=estimator, y_numeric=numeric))
+            return cls(matrix, y, matrix.shape[1], names, levels)
+        if y is None:
+            raise ValueError(f"This {type(estimator).__name__} estimator requires y to be passed, but y is None")
+        matrix, features = _within_limits(encode(X, levels, unseen=False)), X.shape[1]
+        return cls(matrix, _checked_targets(estimator, matrix, y, numeric), features, names, levels)
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnDesign:
+    """Plain columns, and columns of categories with a coefficient per level: their names, groups and prior.
+
+    Parameters
+    ----------
+    features
+        Number of columns that users give, a column of categories counted once.
+    feature_names
+        Their names; None where they have none.
+    levels
+        Levels of every column of categories.
+    preprocessing
+        What columns of a table went through, in plain form; None for other rows.
+    intercept, intercept_variance
+        Whether there is an intercept, and its prior variance.
+    means, variances
+        Prior means and variances of the coefficients; None where variances are to be found for all of them.
+    groups
+        Columns of every group that shares a variance which is to be found: all columns where no variances are given,
+        else those of ``prior_groups`` and of categories.
+    """
+
+    features: int
+    feature_names: Any
+    levels: Levels
+    preprocessing: Any
+    intercept: bool
+    intercept_variance: float
+    means: FloatArray
+    variances: FloatArray | None
+    groups: dict[str, NDArray[np.intp]]
+
+    @classmethod
+    def of(
+        cls, p: Parameters, features: int, names: Any = None, levels: Levels | None = None, preprocessing: Any = None
+    ) -> ColumnDesign:
+        """Find the prior and the groups of these columns, by the parameters of an estimator."""
+        levels = levels or {}
+        width = features + sum(len(known) for known in levels.values())
+        each = p.prior_variance
+        if each is not None:
+            each = numbers_per_feature("prior_variance", each, width) * np.ones(width)
+        groups = columns_of(features, levels) if levels else {}
+        if p.prior_groups is not None:
+            plain = [] if names is None else [str(name) for name in names if name not in levels]
+            for name, columns in _as_asked(p.prior_groups, features - len(levels), plain).items():
+                if name in groups:
+                    raise ValueError(
+                        f"prior_groups names {name!r}, which is a column of categories and has a variance already"
+                    )
+                groups[name] = columns
+        rest = np.setdiff1d(np.arange(width), np.concatenate([np.empty(0, dtype=np.intp), *groups.values()]))
+        if each is None and rest.size:
+            groups = {REST: rest, **groups}
+        means = numbers_per_feature("prior_mean", p.prior_mean, width) * np.ones(width)
+        intercept = p.intercept, p.intercept_variance
+        return cls(features, names, levels, preprocessing, *intercept, means, each, groups)
+
+    def with_parameters(self, p: Parameters) -> ColumnDesign:
+        """Columns as these, with the prior that other parameters ask for."""
+        return ColumnDesign.of(p, self.features, self.feature_names, self.levels, self.preprocessing)
+
+    @cached_property
+    def width(self) -> int:
+        """Number of coefficients of a linear predictor, the intercept not counted."""
+        return self.means.size
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the coefficients, the intercept left out."""
+        features = [f"x{j}" for j in range(self.features)] if self.feature_names is None else self.feature_names
+        return names_of([str(name) for name in features], self.levels)
+
+    @property
+    def effects(self) -> tuple[NDArray[np.intp], ...]:
+        """Columns of coefficients that are reported relative to their mean, the last of which does not count in it."""
+        return tuple(columns_of(self.features, self.levels).values())
+
+    @property
+    def needs_sums(self) -> bool:
+        """Whether sums over the rows decide on centres and units of columns."""
+        return bool(self.groups.keys() - self.levels.keys())
+
+    # Reading.
+
+    def is_plain(self, X: Any) -> bool:
+        """Whether rows need no further look: finite, of the right kind, order and width, and without names."""
+        return (
+            type(X) is np.ndarray
+            and X.ndim == 2
+            and X.dtype in _KINDS
+            and X.flags.c_contiguous
+            and X.shape[0] > 0
+            and X.shape[1] == self.features
+            and self.feature_names is None
+            and not self.levels
+            and float(np.max(np.abs(X))) <= LARGEST_NUMBER
+        )
+
+    def matrix(self, estimator: Any, X: Any) -> Any:
+        """Check and encode rows of an estimator that has this design; levels that are not known have a column."""
+        if self.is_plain(X):
+            return X
+        if isinstance(X, EncodedRows):
+            return X.matrix
+        if self.preprocessing is not None:
+            X = Preprocessing.of(self.preprocessing).frame(X, list(self.levels))
+        if self.levels:
+            self._check_table(estimator, X)
+            return _within_limits(encode(X, self.levels, unseen=True))
+        return _checked_numbers(X, partial(validate_data, estimator, reset=False))
+
+    def rows(self, estimator: Any, X: Any, y: Any, numeric: bool) -> tuple[Any, Any]:
+        """Check and encode rows with their targets; all levels must be known."""
+        if isinstance(X, EncodedRows):
+            return X.matrix, _check_y(y, y_numeric=numeric, estimator=estimator)
+        if self.preprocessing is not None:
+            X = Preprocessing.of(self.preprocessing).frame(X, list(self.levels))
+        if self.levels:
+            self._check_table(estimator, X)
+            matrix = _within_limits(encode(X, self.levels, unseen=y is None))
+            return matrix, _checked_targets(estimator, matrix, y, numeric)
+        found: tuple[Any, Any] = _checked_numbers(
+            X, partial(validate_data, estimator, y=y, reset=False, y_numeric=numeric)
+        )
+        return found
+
+    def _check_table(self, estimator: Any, X: Any) -> None:
+        if not hasattr(X, "columns"):
+            raise ValueError(f"X must be a DataFrame with the columns {list(self.feature_names)}, as it was in fit")
+        validate_data(estimator, X, reset=False, skip_check_array=True)
+
+    # Prior.
+
+    def columns(self, sums: ColumnSums | None) -> Columns:
+        """Centres and units of all columns: of those whose variance is to be found, by sums over the rows.
+
+        Levels of categories, and columns whose variance is given, are left as they are.
+        """
+        found = Columns.plain(self.width)
+        if sums is None:
+            return found
+        measured = sums.columns(self.intercept)
+        for name, columns in self.groups.items():
+            if name not in self.levels:
+                found.center[columns], found.unit[columns] = measured.center[columns], measured.unit[columns]
+        return found
+
+    def prior(
+        self,
+        columns: Columns,
+        sizes: FloatArray,
+        spread: float,
+        rate: float,
+        unit: float = 1.0,
+        center: float = 0.0,
+        predictors: int = 1,
+    ) -> tuple[Prior, tuple[Group, ...]]:
+        """Prior of the coefficients, the intercept last, for columns in these units, and groups to be found.
+
+        Parameters
+        ----------
+        columns
+            Centres and units of the columns.
+        sizes
+            Mean squares of the columns in these units.
+        spread
+            Variance that a group gives to the linear predictor at first.
+        rate
+            Rate of the exponential prior of its standard deviation, for linear predictors in ``unit``.
+        unit, center
+            Given variances are in squares of ``unit``, given means in its multiples; ``center`` is the prior mean of
+            the intercept.
+        predictors
+            Number of linear predictors, which have the same prior.
+        """
+        given, groups = self.variances, []
+        variances = (1.0 if given is None else given * columns.unit**2) * np.full(self.width, unit**2)
+        width = self.width + self.intercept
+        for name, places in self.groups.items():
+            total = 1.0 if name in self.levels else float(np.sum(sizes[places]))
+            size = (total if 0.0 < total < np.inf else 1.0) / unit**2
+            variances[places] = spread / size
+            groups.append(Group((places + width * np.arange(predictors)[:, None]).ravel(), size, rate))
+        means = self.means * columns.unit * unit
+        if self.intercept:
+            intercept = center + unit * float(self.means @ columns.center)
+            means, variances = np.append(means, intercept), np.append(variances, self.intercept_variance * unit**2)
+        return FactorialGaussian.from_moments(np.tile(means, predictors), np.tile(variances, predictors)), tuple(groups)
+
+    def same_prior(self, other: Any) -> bool:
+        """Whether another asks for the same prior of as many features."""
+        one, two = self.variances, other.variances
+        return (
+            (one is two if one is None or two is None else np.array_equal(one, two))
+            and np.array_equal(self.means, other.means)
+            and self.groups.keys() == other.groups.keys()
+            and all(np.array_equal(columns, other.groups[name]) for name, columns in self.groups.items())
+            and (not self.intercept or self.intercept_variance == other.intercept_variance)
+        )
+
+
+def _checked_numbers(X: Any, check: Any) -> Any:
+    """Let scikit-learn check an array, a sparse matrix or a table of numbers, and targets with it."""
+    if sparse.issparse(X) and X.format == "csr":
+        X = canonical(X)  # before anything in compiled code walks along its indices
+    try:
+        found = check(X=X, accept_sparse="csr", dtype=_KINDS, order="C")
+    except ValueError as error:
+        if "could not convert string to float" not in str(error):
+            with naming_columns(X):
+                raise
+        raise ValueError(
+            f"X holds strings ({error}): pass a DataFrame of pandas or polars, whose columns of strings are "
+            "categories, or encode them"
+        ) from error
+    if isinstance(found, tuple):
+        return _within_limits(found[0]), found[1]
+    return _within_limits(found)
+
+
+def _checked_targets(estimator: Any, matrix: Any, y: Any, numeric: bool) -> Any:
+    y = _check_y(y, multi_output=False, y_numeric=numeric, estimator=estimator)
+    check_consistent_length(matrix, y)
+    return y
+
+
+def _within_limits(rows: Any) -> Any:
+    """Refuse numbers whose squares, times a prior variance, may not be finite; sparse rows become canonical."""
+    entries = rows.data if sparse.issparse(rows) else rows
+    if entries.size and max(float(np.max(entries)), -float(np.min(entries))) > LARGEST_NUMBER:
+        raise ValueError(f"X must hold numbers of at most {LARGEST_NUMBER:g} in size; scale its columns")
+    return canonical(rows) if sparse.issparse(rows) else rows
+
+
+# What the group of all columns that no other group has is called.
+REST = "features"
+
+
+def _as_asked(given: Any, count: int, names: Sequence[str]) -> dict[str, NDArray[np.intp]]:
+    if isinstance(given, Mapping):
+        return _from_dict(given, count, names)
+    if isinstance(given, str):
+        if not names:
+            raise ValueError("prior_groups='categories' needs the names of an encoder: pass X as a DataFrame")
+        labels: list[Any] = [name.rpartition("_")[0] or REST for name in names]
+        labels = [label if labels.count(label) > 1 else REST for label in labels]
+    else:
+        labels = list(given)
+        if len(labels) != count:
+            raise ValueError(f"prior_groups must have one label for each of {count} features, got {len(labels)}")
+    found: dict[str, NDArray[np.intp]] = {}
+    for label in dict.fromkeys(labels):
+        if str(label) != REST:
+            found[str(label)] = np.array([j for j, other in enumerate(labels) if other == label])
+    return found
+
+
+def _from_dict(given: Mapping[Any, Any], count: int, names: Sequence[str]) -> dict[str, NDArray[np.intp]]:
+    found: dict[str, NDArray[np.intp]] = {}
+    seen: set[int] = set()
+    for group, members in given.items():
+        columns = [_column(one, count, names) for one in ([members] if isinstance(members, str | int) else members)]
+        if not columns:
+            raise ValueError(f"prior_groups: group {group!r} has no features; leave it out")
+        twice = seen.intersection(columns)
+        if twice or len(set(columns)) < len(columns):
+            raise ValueError(f"prior_groups names a feature twice, the last time in group {group!r}")
+        seen.update(columns)
+        found[str(group)] = np.array(columns)
+    return found
+
+
+def _column(member: Any, count: int, names: Sequence[str]) -> int:
+    if isinstance(member, str):
+        if member not in names:
+            known = ", ".join(names[:10]) or "none: X has no names, use numbers of columns"
+            raise ValueError(f"prior_groups names the feature {member!r}, which is not among: {known}")
+        return list(names).index(member)
+    if not isinstance(member, int | np.integer) or not 0 <= member < count:
+        raise ValueError(f"prior_groups must name features or columns from 0 to {count - 1}, got {shown(member)}")
+    return int(member)

@@ -34,7 +34,10 @@ from cavity.ep.posteriors import DenseNatural, DiagonalNatural, SparseNatural
 from cavity.ep.result import Refusal, Status, Trace
 from cavity.estimators.checkpoints import PLAIN_KINDS, blaming, opened, read_array, replaced, write_array
 from cavity.estimators.classifier import EPClassifier
-from cavity.estimators.columns import Preprocessing
+from cavity.estimators.columns import ColumnDesign, Preprocessing
+from cavity.estimators.fitted import Fitted, StreamState
+from cavity.estimators.labels import Labels
+from cavity.estimators.numbers import Numbers
 from cavity.estimators.parameters import Plan
 from cavity.estimators.regressor import EPRegressor
 from cavity.estimators.rows import Data, KeptRows, Order, Totals
@@ -44,14 +47,17 @@ from cavity.losses import joint
 from cavity.terms.prior import Block, Prior, StructuredPrior
 from cavity.terms.structures import Correlated, Exponential, Scaled
 
-_HEADER, _FORMAT = "cavity.json", 2
+_HEADER, _FORMAT = "cavity.json", 3
 _MODELS = (EPClassifier, EPRegressor)
 _COVARIANCES = {"full": DenseNatural, "sparse": SparseNatural, "diagonal": DiagonalNatural}
+_PARTS_OF_MODELS = (Fitted, StreamState, ColumnDesign, Labels, Numbers)
 _STATE = (FactorialGaussian, Group, Plan, Totals, Columns, ColumnSums, Trace, Data, KeptRows, Order, Refusal, Status)
 _TERMS = (Block, StructuredPrior, Correlated, Exponential, Scaled)
 _LOSSES = [getattr(place, name) for place in (losses, joint) for name in place.__all__]
 _PLAIN = (bool, int, float, str, object)
-_OWN = {c.__name__: c for c in (*_MODELS, *_COVARIANCES.values(), *_STATE, *_TERMS, *_LOSSES, *_PLAIN)}
+_OWN = {
+    c.__name__: c for c in (*_MODELS, *_COVARIANCES.values(), *_PARTS_OF_MODELS, *_STATE, *_TERMS, *_LOSSES, *_PLAIN)
+}
 _SCALARS = (np.float64, np.float32, np.int64, np.int32, np.int16, np.int8, np.uint64, np.uint8, np.bool_, np.str_)
 _COMPRESSED = (sparse.csr_array, sparse.csc_array, sparse.csr_matrix, sparse.csc_matrix)
 # Kinds of targets that a loss may be made for.
@@ -245,6 +251,8 @@ def _described(value: Any, arrays: list[Any]) -> Any:
     state: Any = None
     if hasattr(value, "_fields"):
         state = value._asdict()
+    elif isinstance(value, Fitted):
+        state = value.stored()
     elif is_dataclass(value):
         state = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
     # Compiled objects, and subclasses of numbers and text, have more than their attributes.
@@ -292,7 +300,11 @@ def _built(node: Any, arrays: dict[int, Any], classes: dict[str, Any]) -> Any:
     _need(kind == "object", f"it has a value of the type {kind!r}")
     state: Any = {name: _built(part, arrays, classes) for name, part in node["fields"].items()}
     if hasattr(found, "_fields") or is_dataclass(found):
-        return found(**state)
+        value = found(**state)
+        if found is Fitted:
+            _need(value.live is None and value.found is None, "its state has more than sites")
+            check_state(value)
+        return value
     made = found.__new__(found)
     if hasattr(made, "__setstate__"):
         made.__setstate__(state)
@@ -300,67 +312,86 @@ def _built(node: Any, arrays: dict[int, Any], classes: dict[str, Any]) -> Any:
         vars(made).update(state)
     if isinstance(made, BaseEstimator):
         made.get_params(deep=False)  # fails where a parameter is missing
-    if isinstance(made, _MODELS):
-        check_state(made)
+    if found in _MODELS and "_state" in state:
+        kind = Labels if found is EPClassifier else Numbers
+        _need(isinstance(state["_state"], Fitted) and isinstance(state["_state"].targets, kind), "its state is another")
     return made
 
 
-def check_state(model: Any) -> None:
-    """Raise `ValueError` unless the parts of a model fit together: shapes, kinds, finite numbers, proper posteriors."""
-    state = vars(model)
-    if "_knowledge" not in state:
-        return
-    parts = ("_priors", "_totals", "_columns", "_sums", "_free", "_loss", "_intercept", "n_features_in_")
-    missing = [name for name in (*parts, "plan_", "status_", "trace_", "n_iter_") if name not in state]
-    _need(not missing, f"it has no {', '.join(missing)}")
-    features, intercept, names = model.n_features_in_, model._intercept, state.get("feature_names_in_")
-    _need(isinstance(features, int) and features >= 1, f"n_features_in_ is {features!r}")
-    _need(isinstance(intercept, bool), f"_intercept is {intercept!r}")
-    _need(names is None or np.shape(names) == (features,), "feature_names_in_ does not fit the columns")
-    levels = state.get("categories_", {})
-    fine = isinstance(levels, dict) and all(isinstance(known, list) and known for known in levels.values())
-    fine = fine and all(isinstance(one, str) for known in levels.values() for one in known)
-    _need(fine, "its levels are no lists")
-    if "preprocessing_" in state:
-        done = Preprocessing.of(model.preprocessing_)
-        made = done.width + len(levels)
-        _need(made == features, f"its preprocessing makes {made} columns, and it has {features}")
-    _check_loss(model._loss)
-    width, count, kind = model._width, len(model._knowledge), _COVARIANCES.get(model.plan_.covariance, ())
-    columns = (width + int(intercept)) * getattr(model._loss, "predictors", 1)
-    _need(count >= 1 and len(model._priors) == count, "priors and posteriors differ in number")
-    _need(all(isinstance(prior, Prior) for prior in model._priors), "a prior is none")
-    for known, prior in zip(model._knowledge, model._priors, strict=True):
-        _need(isinstance(known, kind), f"the plan says {model.plan_.covariance!r}")
+def check_state(fitted: Fitted) -> None:
+    """Raise `ValueError` unless the parts of a state fit together: shapes, kinds, finite numbers, proper posteriors."""
+    design, loss = fitted.design, fitted.loss
+    _need(isinstance(design, ColumnDesign) and isinstance(fitted.targets, Labels | Numbers), "its parts are others")
+    _need(isinstance(fitted.plan, Plan), "it has no plan")
+    width = _check_design(design)
+    _check_loss(loss)
+    form, count = _COVARIANCES.get(fitted.plan.covariance, ()), len(fitted.sites)
+    columns = (width + int(design.intercept)) * getattr(loss, "predictors", 1)
+    _need(count >= 1 and len(fitted.priors) == count, "priors and posteriors differ in number")
+    _need(all(isinstance(prior, Prior) for prior in fitted.priors), "a prior is none")
+    for known, prior in zip(fitted.sites, fitted.priors, strict=True):
+        _need(isinstance(known, form), f"the plan says {fitted.plan.covariance!r}")
         _need(prior.dim == columns and prior.is_proper, "a prior does not fit the columns")
         _check_sites(known, columns)
-    _need(isinstance(model._totals, Totals) and _are_finite(*model._totals), "the totals are not finite")
-    order = state.get("_order", Order())
-    _need(isinstance(order, Order) and isinstance(order.counts, tuple), "its order is none")
-    numbers = [*order._replace(counts=()), *order.counts]
-    _need(not any(np.isnan(as_float(one)) for one in numbers if one != ()), "its order holds no numbers")
-    traces = model.trace_ if isinstance(model.trace_, list | tuple) else [model.trace_]
+    _need(isinstance(fitted.totals, Totals) and _are_finite(*fitted.totals), "the totals are not finite")
+    traces = fitted.trace if isinstance(fitted.trace, list | tuple) else [fitted.trace]
     _need(all(isinstance(trace, Trace) for trace in traces), "its traces are none")
-    _check_columns(model._columns, width)
-    sums = model._sums
+    _check_columns(fitted.columns, width)
+    sums = fitted.sums
     if sums is not None:
         fits = isinstance(sums, ColumnSums) and all(np.shape(part) == (width,) for part in sums)
         _need(fits and not any(np.any(np.isnan(part)) for part in sums), "sums do not fit the columns")
-    groups = model._free
+    groups, first = fitted.groups, fitted.priors[0]
     _need(isinstance(groups, tuple) and all(isinstance(group, Group) for group in groups), "its groups are no groups")
     for places, size, rate, block in groups:
-        blocks = len(model._priors[0].blocks) if isinstance(model._priors[0], StructuredPrior) else 0
+        blocks = len(first.blocks) if isinstance(first, StructuredPrior) else 0
         _need(block is None or (isinstance(block, int) and 0 <= block < blocks), "a group has no block")
         _need(_are_places(places, columns) and np.size(places) > 0, "a group does not fit the columns")
         _need(0.0 < as_float(size) < np.inf and 0.0 <= as_float(rate) < np.inf, "a group's size is not positive")
-    _need(isinstance(model.status_, Status), f"status_ is {model.status_!r}")
+    _need(isinstance(fitted.status, Status), f"its status is {fitted.status!r}")
+    fault = fitted.targets.fault(fitted)
+    _need(fault is None, str(fault))
+    _check_stream(fitted.stream, width, columns, count)
     # One factorisation of a sparse matrix takes up to ten seconds, an average over hyperparameters up to a hundred.
-    for posterior in model._whole_posteriors() if kind is SparseNatural else model.posterior_:
+    for posterior in fitted.posteriors if form is SparseNatural else fitted.posterior.each:
         finite = np.all(np.isfinite(posterior.mean)) and np.all(np.isfinite(posterior.variance))
         _need(bool(finite) and np.isfinite(posterior.log_mass), "a posterior is not finite")
-    if state.get("_kept") is not None:
-        _check_kept(model._kept, width, columns, count)
-    model._check_own_state()
+
+
+def _check_design(design: ColumnDesign) -> int:
+    """Look at what names the columns, and return how many coefficients they have."""
+    features, names, levels = design.features, design.feature_names, design.levels
+    _need(isinstance(features, int) and features >= 1, f"its features are {features!r}")
+    _need(isinstance(design.intercept, bool), f"its intercept is {design.intercept!r}")
+    _need(names is None or np.shape(names) == (features,), "its names do not fit the columns")
+    fine = isinstance(levels, dict) and all(isinstance(known, list) and known for known in levels.values())
+    fine = fine and all(isinstance(one, str) for known in levels.values() for one in known)
+    _need(fine, "its levels are no lists")
+    if design.preprocessing is not None:
+        made = Preprocessing.of(design.preprocessing).width + len(levels)
+        _need(made == features, f"its preprocessing makes {made} columns, and it has {features}")
+    width = features + sum(len(known) for known in levels.values())
+    _need(_is_array(design.means, (width,)), "prior means do not fit the columns")
+    variances = design.variances
+    fine = variances is None or (_is_array(variances, (width,)) and bool(np.all(variances > 0.0)))
+    _need(fine and 0.0 < as_float(design.intercept_variance) < np.inf, "prior variances do not fit the columns")
+    groups = design.groups
+    fine = isinstance(groups, dict) and all(isinstance(name, str) for name in groups)
+    _need(fine and all(_are_places(places, width) for places in groups.values()), "its groups do not fit the columns")
+    return width
+
+
+def _check_stream(stream: Any, width: int, columns: int, count: int) -> None:
+    """Look at what a stream keeps."""
+    _need(isinstance(stream, StreamState) and isinstance(stream.is_behind, bool), "its stream is none")
+    told, order = stream.parameters, stream.order
+    fine = told is None or (isinstance(told, dict) and all(isinstance(one, str) for one in told.values()))
+    _need(fine and (stream.rows_before is None or _are_finite(stream.rows_before)), "its stream does not fit together")
+    _need(isinstance(order, Order) and isinstance(order.counts, tuple), "its order is none")
+    numbers = [*order._replace(counts=()), *order.counts]
+    _need(not any(np.isnan(as_float(one)) for one in numbers if one != ()), "its order holds no numbers")
+    if stream.kept is not None:
+        _check_kept(stream.kept, width, columns, count)
 
 
 def _check_loss(loss: Any) -> None:

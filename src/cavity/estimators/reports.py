@@ -14,10 +14,7 @@ from sklearn.utils import check_random_state
 from cavity._checks import as_float, number_between, shown, whole_number
 from cavity._types import FloatArray
 from cavity.ep.hyperparameters import hyperparameters_of, interval
-from cavity.estimators.columns import names_of
-from cavity.estimators.parameters import Parameters
-from cavity.estimators.posterior import Posteriors, draws_of, moments_of, reported, units_of
-from cavity.estimators.rows import checked_offset
+from cavity.estimators.fitted import Fitted
 from cavity.gaussians.mixture import GaussianMixture, normal_mixture_quantile
 from cavity.losses import offers
 from cavity.losses.joint import Normal
@@ -172,8 +169,88 @@ def _as_text(labels: list[str], columns: dict[str, FloatArray]) -> str:
     return "\n".join(lines)
 
 
-def inference_data(model: Any, X: Any, y: Any, n: int, random_state: Any, offset: Any) -> Any:
-    """Make ArviZ's InferenceData; it is imported here."""
+def summary(fitted: Fitted, level: float) -> Any:
+    """Make the table of `EPClassifier.summary`."""
+    return coefficient_table(*summary_columns(fitted, level), fitted.targets.what)
+
+
+def summary_columns(fitted: Fitted, level: float = 0.95) -> tuple[list[Any], dict[str, FloatArray]]:
+    """Labels and columns of the summary."""
+    level = number_between("level", level, 0.0, 1.0, "()")
+    labels, found = _named_coefficients(fitted, level)
+    return coefficient_columns(labels, found, level, _is_log(fitted), _components(fitted, level))
+
+
+def contrast(fitted: Fitted, weights: Any, level: float) -> Any:
+    """Make the table of `EPClassifier.contrast`."""
+    level = number_between("level", level, 0.0, 1.0, "()")
+    posterior, design = fitted.posterior, fitted.design
+    groups, is_log, what = fitted.targets.names(fitted.loss), _is_log(fitted), fitted.targets.what
+    labels, weighted = combinations(weights, _names(fitted), groups)
+    rows = np.roll(np.array(weighted), -int(design.intercept), axis=-1)
+    units, offsets = posterior.units
+    if rows.ndim == 3:
+        found = np.einsum("rgc,gc->r", rows, posterior.moments[0])
+        marginals = Marginals.of(found, posterior.variance_between(units * rows), level)
+        return coefficient_table(*coefficient_columns(labels, marginals, level, is_log))
+    constants = np.sum(rows[:, design.width :], axis=1)
+    each = [
+        combined(one, rows, level).changed(float(unit), float(offset) * constants)
+        for one, unit, offset in zip(posterior.each, units[:, 0], offsets[:, 0], strict=True)
+    ]
+    places = labels if groups is None else [(group, label) for group in groups for label in labels]
+    return coefficient_table(*coefficient_columns(places, joined(each), level, is_log), what)
+
+
+def plot_coefficients(fitted: Fitted, ax: Any, top: int, level: float) -> Any:
+    """Draw what `EPClassifier.plot_coefficients` draws."""
+    plt, (labels, found) = _pyplot(), _named_coefficients(fitted, level)
+    unit = fitted.columns.unit
+    plain = bool(np.all(unit == 1.0))
+    if not plain:
+        units = np.append([0.0] * fitted.design.intercept, unit)
+        units = np.tile(units, len(labels) // units.size)
+        kept = np.flatnonzero(units)
+        labels, found = [labels[j] for j in kept], found.at(kept).changed(units[kept], np.zeros(kept.size))
+    order = np.argsort(-np.abs(found.mean) / found.std, kind="stable")[:top][::-1]
+    names = [in_one(labels[j]) for j in order]
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6.4, 1.0 + 0.26 * len(names)), layout="constrained")
+    places = np.arange(len(names))
+    ax.axvline(0.0, color="0.6", linewidth=0.8)
+    drawn = found.at(order)
+    ends = np.abs([drawn.mean - drawn.lower, drawn.upper - drawn.mean])
+    ax.errorbar(drawn.mean, places, xerr=ends, fmt="o", markersize=4, capsize=2)
+    ax.set_yticks(places, names)
+    what = "coefficient" if plain else "coefficient per unit of its column"
+    ax.set_xlabel(f"{what}, with its {100.0 * level:g}% interval")
+    ax.margins(y=0.02)
+    return ax
+
+
+def plot_trace(fitted: Fitted, tol: float, ax: Any) -> Any:
+    """Draw what `EPClassifier.plot_trace` draws."""
+    plt, traces = _pyplot(), fitted.trace if isinstance(fitted.trace, tuple) else (fitted.trace,)
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+    names: Any = fitted.targets.names(fitted.loss) if len(traces) > 1 else [None]
+    for trace, name in zip(traces, names, strict=True):
+        ax.plot(np.arange(1, len(trace.changes) + 1), trace.changes, marker="o", markersize=3, label=name)
+    ax.axhline(tol, color="0.6", linestyle="--", linewidth=0.8)
+    ax.set_yscale("log")
+    ax.set_xlabel("loop")
+    ax.set_ylabel("largest change, in standard deviations")
+    if len(traces) > 1:
+        ax.legend(title="class")
+    return ax
+
+
+def inference_data(fitted: Fitted, X: Any, y: Any, n: int, random_state: Any, draw: Any) -> Any:
+    """Make ArviZ's InferenceData, which is imported here.
+
+    ``draw`` gives, for a number of draws, a seed and a generator, new targets of the rows and, with ``y``, their log
+    densities and what was observed.
+    """
     try:
         arviz = import_module("arviz")
     except ModuleNotFoundError as error:
@@ -182,37 +259,34 @@ def inference_data(model: Any, X: Any, y: Any, n: int, random_state: Any, offset
         raise ValueError("y needs the rows X that it belongs to")
     n, rng = whole_number("n", n, least=1), check_random_state(random_state)
     seed = int(rng.randint(2**31 - 1))
-    coef, intercept = model.sample_coef(n, seed, return_intercept=True)
+    coef, intercept = fitted.posterior.coefficients(n, seed)
     groups: dict[str, Any] = {"posterior": {"coef": coef[None], "intercept": intercept[None]}}
     if X is not None:
-        part = _labels if hasattr(model, "classes_") else _targets
         # The same draws as above; what they predict is drawn from the generator, which goes on.
-        new, log_density, observed = part(model, X, y, (n, seed, rng), offset)
+        new, log_density, observed = draw(X, y, n, seed, rng)
         groups["posterior_predictive"] = {"y": new[None]}
         if y is not None:
             groups |= {"log_likelihood": {"y": log_density[None]}, "observed_data": {"y": observed}}
     return arviz.from_dict(**groups)
 
 
-def _labels(model: Any, X: Any, y: Any, drawing: tuple[int, int, Any], offset: Any) -> tuple[Any, Any, Any]:
-    n, seed, rng = drawing
-    probabilities = model.predict_proba_samples(X, n, seed, offset=offset)
+def drawn_labels(probabilities: FloatArray, codes: Any, rng: Any) -> tuple[Any, Any, Any]:
+    """Draw labels, by their numbers, for draws of probabilities; log probabilities of those that were observed."""
     chosen = rng.uniform(size=(*probabilities.shape[:2], 1))
-    new = np.minimum(np.sum(np.cumsum(probabilities, axis=2) < chosen, axis=2), model.classes_.size - 1)
-    if y is None:
+    last = probabilities.shape[2] - 1
+    new = np.minimum(np.sum(np.cumsum(probabilities, axis=2) < chosen, axis=2), last)
+    if codes is None:
         return new, None, None
-    codes = np.asarray(model._codes(np.asarray(y), probabilities.shape[1]), dtype=np.intp)
+    codes = np.asarray(codes, dtype=np.intp)
     with np.errstate(divide="ignore"):
         return new, np.log(probabilities[:, np.arange(codes.size), codes]), codes
 
 
-def _targets(model: Any, X: Any, y: Any, drawing: tuple[int, int, Any], offset: Any) -> tuple[Any, Any, Any]:
-    """Draws of targets by inverting their distribution function, and log densities, in units of y."""
-    n, seed, rng = drawing
-    rows = model._checked_for_prediction(X)
-    z = _predictors(model, rows, n, seed, offset)
-    unit, center, loss = model.y_scale_, model.y_offset_, model._loss
+def drawn_targets(fitted: Fitted, z: FloatArray, y: Any, rng: Any) -> tuple[Any, Any, Any]:
+    """Draw targets for draws of predictors by their distribution function; log densities in units of y."""
+    unit, center, loss = fitted.targets.unit, fitted.targets.offset, fitted.loss
     uniform = rng.uniform(1e-12, 1.0 - 1e-12, size=z.shape[:2])
+    z = z if z.shape[-1] > 1 else z[..., 0]
     if isinstance(loss, Normal):
         new = z[..., 0] + np.exp(z[..., 1]) * ndtri(uniform)
     else:
@@ -226,202 +300,17 @@ def _targets(model: Any, X: Any, y: Any, drawing: tuple[int, int, Any], offset: 
     return center + unit * new, density, observed
 
 
-def _predictors(model: Any, rows: Any, n: int, seed: int, offset: Any) -> FloatArray:
-    """Draws of the linear predictors of normalised targets, ``(n, rows)``; with a linear spread, of two each."""
-    draws, width = np.moveaxis(draws_of(model, n, seed), 1, 0), model._width
-    each = [np.asarray(rows @ part[:, :width].T).T + np.sum(part[:, width:], axis=1)[:, None] for part in draws]
-    z = np.stack(each, axis=-1)
-    known = checked_offset(offset, rows.shape[0])
-    if known is not None:
-        z[..., 0] += known / model.y_scale_
-    return z if z.shape[-1] > 1 else z[..., 0]
-
-
-class Reports(Posteriors):
-    """Tables and plots of coefficients."""
-
-    def summary(self, level: float = 0.95) -> Any:
-        """Table of coefficients with means, standard deviations, intervals and the probability of being positive.
-
-        For the logistic loss, counts and positive targets, the table also contains the exponentials of the mean and the
-        interval: the factor by which the odds, or the mean, change when a feature increases by one. Effects of the
-        levels of a text column are relative to their mean, which is part of the intercept. Prior variances that were
-        found follow with standard errors and intervals, in squared units of the coefficients, or of those of
-        standardised columns where these are. If there are several linear predictors, the first index names the class,
-        or ``"mean"`` and ``"log scale"``.
-
-        Parameters
-        ----------
-        level : float, default=0.95
-            Posterior probability of the intervals.
-
-        Returns
-        -------
-        pandas.DataFrame or str
-            A DataFrame if pandas is installed, text otherwise.
-        """
-        return coefficient_table(*summary_columns(self, level), self._kind_of_groups)
-
-    def contrast(self, *weights: Any, level: float = 0.95) -> Any:
-        """Table of linear combinations of coefficients, from their joint posterior.
-
-        Parameters
-        ----------
-        *weights
-            Each is a dict of coefficient names and factors, such as ``{"age": 1, "height": -1}`` for a difference, or
-            an array of one factor per coefficient in the order of `summary`, with the intercept first. With several
-            classes, use pairs of class and feature: ``{("dog", "age"): 1, ("cat", "age"): -1}``.
-        level : float, default=0.95
-            Posterior probability of the intervals.
-
-        Returns
-        -------
-        pandas.DataFrame or str
-            As in `summary`, with one combination per row, for every linear predictor if there are several.
-        """
-        level = number_between("level", level, 0.0, 1.0, "()")
-        posteriors = self.posterior_  # not fitted: raised here
-        names, groups = _names(self), self._groups
-        labels, weighted = combinations(weights, names, groups)
-        rows = np.roll(np.array(weighted), -int(self._intercept), axis=-1)
-        units, offsets = units_of(self)
-        if rows.ndim == 3:
-            found = np.einsum("rgc,gc->r", rows, moments_of(self)[0])
-            marginals = Marginals.of(found, self._variance_between(units * rows), level)
-            return coefficient_table(*coefficient_columns(labels, marginals, level, _is_log(self)))
-        constants = np.sum(rows[:, self._width :], axis=1)
-        each = [
-            combined(posterior, rows, level).changed(float(unit), float(offset) * constants)
-            for posterior, unit, offset in zip(posteriors, units[:, 0], offsets[:, 0], strict=True)
-        ]
-        places = labels if groups is None else [(group, label) for group in groups for label in labels]
-        columns = coefficient_columns(places, joined(each), level, _is_log(self))
-        return coefficient_table(*columns, self._kind_of_groups)
-
-    def _variance_between(self, rows: FloatArray) -> FloatArray:
-        """Variances of combinations ``(n, predictors, columns)`` of the coefficients of several predictors."""
-        if self._is_joint:
-            inner = np.einsum("gk,rgc->rkc", self._mixing(), rows)
-            return reported(self)[0].predictor_variance(inner.reshape(len(rows), -1))
-        each = [q.predictor_variance(rows[:, g]) for g, q in enumerate(self.posterior_)]
-        return np.asarray(np.sum(each, axis=0))
-
-    def to_arviz(
-        self, X: Any = None, y: Any = None, n: int = 1000, random_state: Any = None, offset: Any = None
-    ) -> Any:
-        """Convert to ArviZ, for leave-one-out estimates, predictive checks and plots.
-
-        Needs arviz (``pip install 'arviz<1'``).
-
-        Parameters
-        ----------
-        X, y, offset : optional
-            Rows, their labels or targets, and offsets. With ``X``, draws of new targets for these rows are added. With
-            ``y`` as well, the log likelihood of every row for every draw, and the targets, are added.
-        n : int, default=1000
-            Number of draws.
-        random_state : int, RandomState or None, default=None
-            Seed of the draws.
-
-        Returns
-        -------
-        arviz.InferenceData
-            Group ``posterior`` and, if rows are given, ``posterior_predictive``, ``log_likelihood`` and
-            ``observed_data``. Labels are indices of ``classes_``.
-        """
-        self._known()
-        return inference_data(self, X, y, n, random_state, offset)
-
-    def plot_coefficients(self, ax: Any = None, top: int = 20, level: float = 0.95) -> Any:
-        """Plot the coefficients that are largest relative to their standard deviation, with intervals.
-
-        Where columns are in units of their own (`prior_units_`), coefficients are plotted per unit, so that they can be
-        compared, and without the intercept.
-
-        Needs matplotlib (the extra ``plot``).
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Axes to draw on. By default a new figure is created.
-        top : int, default=20
-            Maximum number of coefficients.
-        level : float, default=0.95
-            Posterior probability of the intervals.
-
-        Returns
-        -------
-        matplotlib Axes
-            The axes of the plot.
-        """
-        plt, (labels, found) = _pyplot(), _named_coefficients(self, level)
-        plain = bool(np.all(self._columns.unit == 1.0))
-        if not plain:
-            units = np.append([0.0] * self._intercept, self._columns.unit)
-            units = np.tile(units, len(labels) // units.size)
-            kept = np.flatnonzero(units)
-            labels, found = [labels[j] for j in kept], found.at(kept).changed(units[kept], np.zeros(kept.size))
-        order = np.argsort(-np.abs(found.mean) / found.std, kind="stable")[:top][::-1]
-        names = [in_one(labels[j]) for j in order]
-        if ax is None:
-            _, ax = plt.subplots(figsize=(6.4, 1.0 + 0.26 * len(names)), layout="constrained")
-        places = np.arange(len(names))
-        ax.axvline(0.0, color="0.6", linewidth=0.8)
-        shown = found.at(order)
-        ends = np.abs([shown.mean - shown.lower, shown.upper - shown.mean])
-        ax.errorbar(shown.mean, places, xerr=ends, fmt="o", markersize=4, capsize=2)
-        ax.set_yticks(places, names)
-        what = "coefficient" if plain else "coefficient per unit of its column"
-        ax.set_xlabel(f"{what}, with its {100.0 * level:g}% interval")
-        ax.margins(y=0.02)
-        return ax
-
-    def plot_trace(self, ax: Any = None) -> Any:
-        """Plot how much every loop of `fit` changed the posterior. Needs matplotlib.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Axes to draw on. By default a new figure is created.
-
-        Returns
-        -------
-        matplotlib Axes
-            The axes of the plot.
-        """
-        self._known()
-        plt, traces = _pyplot(), self.trace_ if isinstance(self.trace_, tuple) else (self.trace_,)
-        if ax is None:
-            _, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-        for trace, name in zip(traces, self._groups if len(traces) > 1 else [None], strict=True):
-            ax.plot(np.arange(1, len(trace.changes) + 1), trace.changes, marker="o", markersize=3, label=name)
-        ax.axhline(self.tol, color="0.6", linestyle="--", linewidth=0.8)
-        ax.set_yscale("log")
-        ax.set_xlabel("loop")
-        ax.set_ylabel("largest change, in standard deviations")
-        if len(traces) > 1:
-            ax.legend(title="class")
-        return ax
-
-
-def summary_columns(model: Reports, level: float = 0.95) -> tuple[list[Any], dict[str, FloatArray]]:
-    """Labels and columns of `Reports.summary`."""
-    level = number_between("level", level, 0.0, 1.0, "()")
-    model._known()  # not fitted: raised here
-    components = _components(model, level)
-    return coefficient_columns(*_named_coefficients(model, level), level, _is_log(model), components)
-
-
-def _named_coefficients(model: Reports, level: float) -> tuple[list[Any], Marginals]:
+def _named_coefficients(fitted: Fitted, level: float) -> tuple[list[Any], Marginals]:
     """Names of all coefficients, the intercept first, with what is reported of them."""
-    names, posteriors = _names(model), model.posterior_
-    units, offsets = (part[:, 0] for part in units_of(model))
+    names, posterior, design = _names(fitted), fitted.posterior, fitted.design
+    units, offsets = (part[:, 0] for part in posterior.units)
     each = []
-    for posterior, unit, offset in zip(posteriors, units, offsets, strict=True):
-        constant = np.append(np.zeros(model._width), [offset] * model._intercept)
-        found = marginals_of(posterior, level).changed(float(unit), constant)
-        each.append(found.at(np.roll(np.arange(constant.size), int(model._intercept))))
-    labels = names if model._groups is None else [(g, name) for g in model._groups for name in names]
+    for one, unit, offset in zip(posterior.each, units, offsets, strict=True):
+        constant = np.append(np.zeros(design.width), [offset] * design.intercept)
+        found = marginals_of(one, level).changed(float(unit), constant)
+        each.append(found.at(np.roll(np.arange(constant.size), int(design.intercept))))
+    groups = fitted.targets.names(fitted.loss)
+    labels = names if groups is None else [(g, name) for g in groups for name in names]
     return labels, joined(each)
 
 
@@ -445,39 +334,36 @@ def joined(parts: Sequence[Marginals]) -> Marginals:
     return Marginals(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
-def _components(model: Reports, level: float) -> list[tuple[str, float, float, float, float]]:
+def _components(fitted: Fitted, level: float) -> list[tuple[str, float, float, float, float]]:
     """Name, value, standard error and interval of every prior variance that was found.
 
     In squared units of the coefficients; of columns that are standardised, in squared units of the standardised ones.
     """
-    p = Parameters.of(model, model._width)
-    if not p.named or len(model._known()) > 1:
+    named, groups, prior = fitted.design.groups, fitted.groups, fitted.priors[0]
+    if not named or len(fitted.priors) > 1:
         return []
-    groups = model._free
-    posterior, (normal, _) = model._known()[0].working(model._priors[0]), model._noise_known()
-    unit, scale, found = model._units[0] ** 2, float(getattr(model._loss, "scale", 1.0)), []
-    names = [*p.named, *(["log scale"] * (len(groups) - len(p.named)))]
+    posterior, (normal, _) = fitted.natural[0].working(prior), fitted.targets.noise_found(fitted)
+    unit, found = fitted.targets.unit**2, []
+    names = [*named, *(["log scale"] * (len(groups) - len(named)))]
     for g, name in enumerate(names):
-        v = float(np.exp(hyperparameters_of(model._priors[0], groups)[g]))
-        error, *ends = interval(posterior, groups, g, normal, scale, level)
+        v = float(np.exp(hyperparameters_of(prior, groups)[g]))
+        error, *ends = interval(posterior, groups, g, normal, fitted.scale, level)
         lower, upper = np.exp(ends)
-        plain = g >= len(p.named) or bool(np.all(model._columns.unit[p.named[name]] == 1.0))
-        factor = 1.0 if g >= len(p.named) else unit
+        plain = g >= len(named) or bool(np.all(fitted.columns.unit[named[name]] == 1.0))
+        factor = 1.0 if g >= len(named) else unit
         label = f"variance of {name}" if plain else f"variance of {name} (standardised)"
         found.append((label, factor * v, factor * v * error, factor * lower, factor * upper))
     return found
 
 
-def _names(model: Reports) -> list[str]:
+def _names(fitted: Fitted) -> list[str]:
     """Names of the coefficients of one linear predictor, the intercept first."""
-    features = getattr(model, "feature_names_in_", [f"x{j}" for j in range(model.n_features_in_)])
-    names = names_of([str(name) for name in features], vars(model).get("categories_", {}))
-    return [*(["intercept"] if model._intercept else []), *names]
+    return [*(["intercept"] if fitted.design.intercept else []), *fitted.design.names]
 
 
-def _is_log(model: Reports) -> bool:
+def _is_log(fitted: Fitted) -> bool:
     """Whether coefficients are logarithms of ratios: of odds, or of means."""
-    return offers(model._loss).logistic is not None or model._loss.targets in ("counts", "positives", "classes")
+    return offers(fitted.loss).logistic is not None or fitted.loss.targets in ("counts", "positives", "classes")
 
 
 def _pyplot() -> Any:

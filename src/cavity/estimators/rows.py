@@ -232,10 +232,8 @@ def rows_of_weight(X: Any, targets: Any, sample_weight: ArrayLike | None, factor
     return X[kept], targets[..., kept], weights[kept]
 
 
-def checked_offset(offset: ArrayLike | None, rows: int) -> Any:
+def checked_offset(offset: ArrayLike, rows: int) -> FloatArray:
     """Check known parts of the linear predictors, one per row."""
-    if offset is None:
-        return None
     try:
         found = np.asarray(offset, dtype=np.float64)
     except (TypeError, ValueError):
@@ -303,6 +301,10 @@ class Totals(NamedTuple):
     def mean(self) -> float:
         """Mean of the targets."""
         return self.targets / self.rows if self.rows else 0.0
+
+    def spread_around(self, mean: bool) -> float:
+        """Return the standard deviation of the targets around their mean, or around zero."""
+        return self.spread if mean or not self.rows else float(np.sqrt(self.squares / self.rows))
 
     @property
     def spread(self) -> float:

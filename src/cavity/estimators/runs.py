@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from cavity._types import FloatArray
 from cavity.ep.blocks import noise_slope, run
@@ -19,7 +18,6 @@ from cavity.ep.hyperparameters import Hyperparameters
 from cavity.ep.posteriors import (
     DensePosterior,
     DiagonalNatural,
-    Gaussian,
     JointPosterior,
     NaturalParameters,
     ProductPosterior,
@@ -47,86 +45,107 @@ from cavity.terms.prior import Prior
 BATCH_SIZE = 10
 
 
+# Opens the checkpoint of a fit to rows that have this digest.
+Checkpoints = Callable[[str], Checkpoint]
+
 # How fitting rows of a stream may end; those that are kept are fitted again.
 _FINE = (Status.CONVERGED, Status.SINGLE_PASS, Status.MAX_ITER)
 
 
-class Taken(NamedTuple):
-    """What is known after rows of a stream; posteriors where they were found with it."""
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What is known after rows of a stream.
 
-    knowledge: tuple[NaturalParameters, ...]
+    Parameters
+    ----------
+    sites
+        Products of all sites.
+    priors, loss
+        With the hyperparameters that were found.
+    refused, updates
+        How many updates were refused and why, of how many.
+    status
+        How it went.
+    noise
+        What the rows say of the noise scale, `cavity.ep.blocks.noise_slope`.
+    """
+
+    sites: tuple[NaturalParameters, ...]
     priors: tuple[Prior, ...]
     loss: Loss
     refused: Counter[Refusal]
     updates: int
-    posteriors: tuple[Gaussian, ...] | None = None
-    status: Status | None = None  # None: by what was refused
-    noise: Any = None  # what the rows say of the noise scale, `cavity.ep.blocks.noise_slope`
+    status: Status
+    noise: Any
 
 
-def work_for(rows: Rows, prior: FactorialGaussian, start: Any = None) -> DensePosterior:
+def work_for(rows: Rows, prior: Prior, start: Any = None) -> DensePosterior:
     """Work with all correlations of one linear predictor, or of as many as the prior has room for."""
     kind = DensePosterior if prior.dim == rows.shape[1] else JointPosterior
     return kind(rows, prior, start)
 
 
-class Keeping(NamedTuple):
-    """Where a run keeps things outside memory: sites, made for a loss by ``sites``, and a checkpoint."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """What EP is to find on prepared rows.
 
-    sites: Callable[[Loss], Any] | None = None
-    checkpoint: Checkpoint | None = None
-
-
-class Task(NamedTuple):
-    """What is to be run on prepared rows; ``checkpoint`` is made from a digest of the data."""
+    Parameters
+    ----------
+    loss, prior
+        The model of every linear predictor.
+    hyperparameters
+        Prior variances and noise scale that are to be found.
+    columns
+        Coefficients are those of columns with these centres and units.
+    plan, analysis
+        The form of the posterior, and the pattern of a sparse precision matrix.
+    """
 
     loss: Loss
-    prior: FactorialGaussian
-    plan: Plan
-    parameters: Parameters
+    prior: Prior
     hyperparameters: Hyperparameters
     columns: Columns
+    plan: Plan
     analysis: Analysis | None = None
-    random_state: Any = None
-    checkpoint: Callable[[str], Checkpoint] | None = None
-
-    @property
-    def seed(self) -> int:
-        """Seed of the visiting order of a product of Gaussians."""
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
 
-def run_blocks(rows: Any, task: Task, keeping: Keeping | None = None) -> list[Result]:
+def run_blocks(
+    rows: Any,
+    problem: Problem,
+    p: Parameters,
+    checkpoint: Checkpoint | None = None,
+    sites_of: Callable[[Loss], Any] | None = None,
+) -> list[Result]:
     """Fit every linear predictor with all correlations: dense, or sparse where there is an analysis of the pattern.
 
     Where rows are fewer than twice the coefficients and the noise scale is free, the evidence can have two maxima, one
     that takes everything for noise and one for signal: both are tried, and the one of larger evidence is kept.
+    ``sites_of`` makes the sites of rows that are not in memory.
     """
-    make_sites, checkpoint = keeping or Keeping()
-    loss, p, analysis, free = task.loss, task.parameters, task.analysis, task.hyperparameters
+    loss, analysis, free = problem.loss, problem.analysis, problem.hyperparameters
     options = Options(p.max_iter, p.tol, single_pass=p.max_iter == 1, keep_state=False)
     # The analysis of rows that are not in memory has no rows of its own.
     matrix = None if analysis is None or analysis.rows is None else rows.matrix()
     starts = [loss] if checkpoint is not None else _starts(loss, rows, free)
     outcomes = []
     for k in range(len(rows.targets)):
-        place = (k, len(rows.targets))
         tried = []
         for start in starts:
             work: RowPosterior = (
-                work_for(rows, task.prior) if analysis is None else SparsePosterior(rows, analysis, task.prior, matrix)
+                work_for(rows, problem.prior)
+                if analysis is None
+                else SparsePosterior(rows, analysis, problem.prior, matrix)
             )
-            sites = None if make_sites is None else make_sites(loss)
-            with loop_report(p.verbose, p.max_iter, p.tol, rows.shape[0], place) as report:
-                (state, after_loop), own = course_of(k, report, checkpoint), replace(free)
+            with loop_report(p.verbose, p.max_iter, p.tol, rows.shape[0], (k, len(rows.targets))) as report:
+                state, after_loop = course_of(k, report, checkpoint)
                 found = run(
                     start,
                     rows,
                     work,
                     options,
                     predictor=k,
-                    hyperparameters=own,
-                    sites=sites,
+                    hyperparameters=replace(free),
+                    sites=None if sites_of is None else sites_of(loss),
                     state=state,
                     after_loop=after_loop,
                 )
@@ -172,7 +191,7 @@ def take_rows(
     loss: Loss,
     rows: Rows,
     known: Sequence[Any],
-    priors: Sequence[FactorialGaussian],
+    priors: Sequence[Prior],
     free: Hyperparameters,
 ) -> Taken:
     """Take rows of a stream into what is known: EP within the rows, whose sites are then added up and dropped."""
@@ -189,25 +208,25 @@ def take_rows(
             refused[why] += count
     found = (tuple(o.sites for o in outcomes), tuple(o.prior for o in outcomes), outcomes[0].loss)
     status = next((o.status for o in outcomes if o.status not in _FINE), Status.SINGLE_PASS)
-    return Taken(*found, refused, sum(o.trace.updates for o in outcomes), status=status, noise=outcomes[0].noise)
+    return Taken(*found, refused, sum(o.trace.updates for o in outcomes), status, outcomes[0].noise)
 
 
-def run_products(data: Data, task: Task) -> list[Result]:
+def run_products(data: Data, problem: Problem, p: Parameters) -> list[Result]:
     """Fit every linear predictor as a product of Gaussians, by `cavity.fit`."""
     if data.offset is not None:
         raise ValueError("a diagonal covariance takes no offset: use fewer columns, or covariance='full' or 'sparse'")
-    X = task.columns.standardised(data.X)
-    X = with_intercept(X) if task.parameters.intercept else X
+    X = problem.columns.standardised(data.X)
+    X = with_intercept(X) if p.intercept else X
     return [
-        _run_product(LinearBatches.unchecked(task.loss, X, t, BATCH_SIZE, data.weights), task)
+        _run_product(LinearBatches.unchecked(problem.loss, X, t, BATCH_SIZE, data.weights), problem, p)
         for t in np.ascontiguousarray(data.targets)
     ]
 
 
-def _run_product(factors: LinearBatches, task: Task) -> Result:
+def _run_product(factors: LinearBatches, problem: Problem, p: Parameters) -> Result:
     """Fit, and move prior variances and noise scale, until these no longer change."""
     fitting = import_module("cavity.ep.fit")  # compiled loops are imported when a product of Gaussians is fitted
-    p, prior, free = task.parameters, task.prior, replace(task.hyperparameters)
+    prior, free = problem.prior, replace(problem.hyperparameters)
     # From a wide prior all coefficients overshoot together, each as if it were alone; from the mode they do not.
     sites, start = ("none", None) if p.max_iter == 1 else ("own", "mode")
     options = fitting.make_options(
@@ -216,7 +235,7 @@ def _run_product(factors: LinearBatches, task: Task) -> Result:
         tol=p.tol,
         sites=sites,
         order="shuffled",
-        random_state=task.seed,
+        random_state=p.seed,
         safeguards=True,
     )
     fits, noise = 30 if free else 1, np.zeros(2)
@@ -322,8 +341,8 @@ def signs_of(codes: Any, count: int) -> FloatArray:
 class Prepared(PlannedRows, Protocol):
     """Rows with targets of a loss, ready to be run on."""
 
-    def run(self, task: Task) -> list[Result]:
-        """Run EP for every linear predictor."""
+    def run(self, problem: Problem, p: Parameters, checkpoint: Checkpoints | None) -> list[Result]:
+        """Run EP for every linear predictor; a checkpoint is opened for a digest of the rows."""
 
     def sum_over_targets(self, function: Callable[[FloatArray], FloatArray]) -> float:
         """Weighted sum of a function of the first targets."""
@@ -373,13 +392,12 @@ class InMemory:
         """Analyse the pattern of a sparse precision matrix."""
         return analyse(self.rows.matrix())
 
-    def run(self, task: Task) -> list[Result]:
+    def run(self, problem: Problem, p: Parameters, checkpoint: Checkpoints | None) -> list[Result]:
         """Run EP for every linear predictor."""
-        with threads_for(self.shape, task.analysis):
-            if task.plan.covariance == "diagonal":
-                return run_products(self.data, task)
-            keeping = Keeping(None, None if task.checkpoint is None else task.checkpoint(self.rows.digest()))
-            return run_blocks(self.rows, task, keeping)
+        with threads_for(self.shape, problem.analysis):
+            if problem.plan.covariance == "diagonal":
+                return run_products(self.data, problem, p)
+            return run_blocks(self.rows, problem, p, None if checkpoint is None else checkpoint(self.rows.digest()))
 
     def sum_over_targets(self, function: Callable[[FloatArray], FloatArray]) -> float:
         """Weighted sum of a function of the first targets."""

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from collections import Counter
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from sklearn.exceptions import NotFittedError
 
 from cavity._types import FloatArray
 from cavity.ep.driver import Diagnostics
 from cavity.ep.hyperparameters import (
     Group,
     Hyperparameters,
+    NormalRows,
     hyperparameters_of,
     maximise_evidence,
+    maximise_normal_evidence,
     with_hyperparameters,
 )
 from cavity.ep.posteriors import DenseNatural, DiagonalNatural, Gaussian, NaturalParameters
 from cavity.ep.result import Refusal, Status, Trace
-from cavity.estimators.base import LinearEP, _described
+from cavity.estimators.fitted import Fitted, StreamState
 from cavity.estimators.parameters import (
     LARGEST_NUMBER,
     LARGEST_TARGET,
@@ -34,24 +34,20 @@ from cavity.estimators.parameters import (
     plan_stream,
     threads_for,
 )
-from cavity.estimators.rows import Data, KeptRows, Order, Totals, forgetting, with_intercept
+from cavity.estimators.rows import Data, KeptRows, Totals, with_intercept
 from cavity.estimators.runs import BATCH_SIZE, Taken, take_rows
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.factors.rows import Rows, dense_rows
 from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
-from cavity.losses import Loss
-from cavity.losses.noise import with_scale
+from cavity.losses import Loss, Squared
+from cavity.losses.noise import log_normalizer, with_scale
 from cavity.moments import tilts
 from cavity.schemes import ExactProjection
+from cavity.terms.prior import Prior
 
 # Growth of the number of rows seen after which prior and noise follow them.
 GROWTH = 1.02
-
-
-def scale_of(loss: Loss) -> float:
-    """Noise scale of a loss; one where it has none."""
-    return float(getattr(loss, "scale", 1.0))
 
 
 def take_into(
@@ -93,7 +89,7 @@ class ProductStreams:
     later, until `commit`.
     """
 
-    def __init__(self, loss: Loss, posteriors: Sequence[Any], priors: Sequence[FactorialGaussian]) -> None:
+    def __init__(self, loss: Loss, posteriors: Sequence[Any], priors: Sequence[Any]) -> None:
         # Numba is imported when a product of Gaussians is streamed.
         fitting, linear, stream = (import_module(f"cavity.ep.{name}") for name in ("fit", "compiled", "online"))
         options = fitting.make_options(1, max_iter=1, sites="none")
@@ -107,8 +103,8 @@ class ProductStreams:
         pairs = zip(posteriors, priors, strict=True)
         self._streams = [stream.Stream(loss, ExactProjection(), q, prior.precision) for q, prior in pairs]
 
-    def knowledge(self) -> tuple[DiagonalNatural, ...]:
-        """Give what the rows say, apart from the priors."""
+    def natural(self) -> tuple[DiagonalNatural, ...]:
+        """Natural parameters of the sites, apart from the priors."""
         return tuple(DiagonalNatural(s.posterior / q) for s, q in zip(self._streams, self._priors, strict=True))
 
     def take(self, X: Any, data: Data) -> tuple[Counter[Refusal], int]:
@@ -150,71 +146,72 @@ class ProductStreams:
 class RowPath:
     """Takes single rows of a stream with fewer checks, to the same numbers: 100 µs per row is the aim.
 
-    A call that took one row opens a path. It serves while nothing but rows changes: the same parameters, rows and
-    targets of the same form, and a prior that need not be found again yet. Otherwise it declines, and the row is taken
-    as any other.
+    A call that took one row opens a path. It serves while nothing but rows changes: rows and targets of the same form,
+    and a prior that need not be found again yet. Otherwise it declines, and the row is taken as any other.
     """
 
-    def __init__(self, model: Any) -> None:
-        self._parameters = [(name, model.__dict__[name]) for name in model.get_params(deep=False)]
-        self._shape = (1, model.n_features_in_)
-        width = model._width + int(model._intercept)
-        self._row = np.ones((1, width))
-        self._factorised, self._sums = model.plan_.covariance == "diagonal", model._sums_say_all
-        classes = getattr(model, "classes_", None)
+    def __init__(self, fitted: Fitted) -> None:
+        design = fitted.design
+        self._shape = (1, design.features)
+        self._row = np.ones((1, design.width + design.intercept))
+        self._factorised, self._sums = fitted.plan.covariance == "diagonal", sums_suffice(fitted)
+        classes = getattr(fitted.targets, "classes", None)
         self._signs = None if classes is None else dict(zip(classes.tolist(), (-1.0, 1.0), strict=True))
 
-    def take(self, model: Any, X: Any, y: Any) -> bool:
-        """Take in a row; False, and nothing changed, where the path declines."""
-        state = model.__dict__
+    def take(self, fitted: Fitted, X: Any, y: Any) -> Fitted | None:
+        """Take in a row; None where the path declines."""
         if not (
             type(X) is np.ndarray
             and X.shape == self._shape
             and X.dtype == np.float64
-            and all(state[name] is value for name, value in self._parameters)
-            and self._may_go_on(model)
-            and (not self._factorised or "_streams" in state)
+            and fitted.status.is_success
+            and self._may_go_on(fitted)
+            and (not self._factorised or fitted.live is not None)
         ):
-            return False
-        target = self._target(model, y)
+            return None
+        target = self._target(fitted, y)
         size = float(X[0] @ X[0])
         if target is None or not size < LARGEST_NUMBER:
-            return False
+            return None
         self._row[0, : self._shape[1]] = X[0]
-        state["_columns"].standardise(self._row)
+        fitted.columns.standardise(self._row)
         summed = 0.0 if self._signs is not None else target
-        totals = state["_totals"].plus(Totals(1.0, summed, summed * summed))
+        found: dict[str, Any]
         if self._factorised:
-            if not state["_streams"].take_row(self._row, np.array([target])):
-                return False
-            state.pop("_posteriors", None)
+            if not fitted.live.take_row(self._row, np.array([target])):
+                return None
+            found = {"live": fitted.live}
         elif self._sums:
-            said = DenseNatural.of_normal_rows(self._row, np.array([target]), None, scale_of(model._loss))
-            state.pop("_posteriors", None)
-            state.update(_knowledge=(state["_knowledge"][0].plus(said),), _unsettled=True)
+            said = DenseNatural.of_normal_rows(self._row, np.array([target]), None, fitted.scale)
+            known: Any = fitted.sites[0].plus(said)
+            found = {"sites": (known,), "stream": fitted.stream._replace(is_behind=True)}
         else:
-            posterior = model._present_posteriors()[0]
-            known, posterior, refused = take_into(model._loss, self._row[0], target, state["_knowledge"][0], posterior)
+            before: Any = fitted.sites[0], fitted.posteriors[0]
+            known, posterior, refused = take_into(fitted.loss, self._row[0], target, *before)
             if refused is not None or not np.isfinite(posterior.mean.sum() + posterior.log_mass):
-                return False
-            data = Data(X, np.array([[target]]), None)
-            order = model._order_with(data.targets)
-            state.update(_knowledge=(known,), _posteriors=(posterior,), _kept=state["_kept"].plus(data), _order=order)
-            state["_unsettled"] = True
-        if state["_sums"] is not None and not self._factorised:
-            state["_sums"] = state["_sums"].plus(ColumnSums.of_row(X[0]))
-        state.update(_totals=totals, _derived={})
-        trace = state["trace_"]
-        state["trace_"] = Trace(trace.updates + 1, (), (), trace.refusals, trace.dampings)
-        return True
+                return None
+            data, stream, kept = Data(X, np.array([[target]]), None), fitted.stream, fitted.stream.kept
+            order = fitted.targets.order(stream.order, data.targets)
+            kept = None if kept is None else kept.plus(data)
+            stream = stream._replace(kept=kept, order=order, is_behind=True)
+            found = {"sites": (known,), "found": (posterior,), "stream": stream}
+        if fitted.sums is not None and not self._factorised:
+            found["sums"] = fitted.sums.plus(ColumnSums.of_row(X[0]))
+        trace = fitted.trace
+        return fitted.revised(
+            **found,
+            totals=fitted.totals.plus(Totals(1.0, summed, summed * summed)),
+            trace=Trace(trace.updates + 1, (), (), trace.refusals, trace.dampings),
+        )
 
-    def _may_go_on(self, model: Any) -> bool:
+    def _may_go_on(self, fitted: Fitted) -> bool:
         """Whether prior and noise need not be found again with the next row."""
-        if self._factorised or self._sums:
-            return bool(model._totals.rows + 1.0 < GROWTH * model._rows_at_revision)
-        return bool(model._kept.size + 1.0 < model._rows_to_fit(model._kept))
+        kept = fitted.stream.kept
+        if self._factorised or self._sums or kept is None:
+            return bool(fitted.totals.rows + 1.0 < GROWTH * (fitted.stream.rows_before or 0.0))
+        return bool(kept.size + 1.0 < rows_to_fit(fitted, kept))
 
-    def _target(self, model: Any, y: Any) -> float | None:
+    def _target(self, fitted: Fitted, y: Any) -> float | None:
         """Sign of a known label, or a target in the model's unit; None for anything else."""
         if not (y.shape == (1,) if type(y) is np.ndarray else type(y) is list and len(y) == 1):
             return None
@@ -223,21 +220,23 @@ class RowPath:
             return self._signs.get(value) if type(value) in (int, str, bool, float) else None
         if type(value) not in (int, float) or not abs(value) <= LARGEST_TARGET:
             return None
-        return float((value - model.y_offset_) / model.y_scale_)
+        return float((value - fitted.targets.offset) / fitted.targets.unit)
 
 
-def opens(model: Any) -> bool:
-    """Whether single rows of a model can be taken in by a `RowPath`."""
-    return (
-        not model._is_joint
-        and len(model._knowledge) == 1
-        and "categories_" not in model.__dict__
-        and "feature_names_in_" not in model.__dict__
-        and model.status_.is_success
-        and getattr(model, "_kind", "reals") == "reals"
-        and not (model._finds_scale and model.plan_.covariance == "diagonal")
-        and getattr(model, "class_weight", None) is None
+def path_of(fitted: Fitted, data: Data) -> RowPath | None:
+    """Path for the rows to come after a single one; None where they cannot be taken in by one."""
+    is_open = (
+        data.X.shape[0] == 1
+        and data.weights is None
+        and not fitted.is_joint
+        and len(fitted.sites) == 1
+        and not fitted.design.levels
+        and fitted.design.feature_names is None
+        and fitted.targets.kind in ("reals", "signs")
+        and not (fitted.targets.finds_scale and fitted.plan.covariance == "diagonal")
+        and getattr(fitted.targets, "class_weight", None) is None
     )
+    return RowPath(fitted) if is_open else None
 
 
 # Rows per coefficient that are fitted together at least: fewer are often separable, or leave no noise, and suggest
@@ -246,426 +245,410 @@ ROWS_PER_COEFFICIENT = 10
 # The first rows of a stream are kept as long as they hold at most so many numbers, two megabytes: until then the
 # posterior is that of a fit.
 KEPT_NUMBERS = 2**18
-# Parameters that may change between two calls: the others say what the posterior is one of.
-_MAY_CHANGE = ("verbose", "max_iter", "tol", "random_state", "class_weight", "covariance")
 
 
 class SortedStreamWarning(UserWarning):
     """The rows of a stream come sorted by their labels or targets."""
 
 
-class StreamingEP(LinearEP):
-    """Adds what the rows of a call, or another model, say to what is known, and lets prior and noise follow.
+def sums_suffice(fitted: Fitted) -> bool:
+    """Whether the sites and sums over rows determine all hyperparameters, whatever rows came first.
+
+    So they do for the squared loss with all correlations.
+    """
+    return isinstance(fitted.loss, Squared) and isinstance(fitted.sites[0], DenseNatural)
+
+
+def has_grown(fitted: Fitted) -> bool:
+    """Whether more rows were seen, by a share of them, than when prior and noise were last found."""
+    return fitted.totals.rows >= GROWTH * (fitted.stream.rows_before or 0.0)
+
+
+def begin(p: Parameters, design: Any, targets: Any, data: Data, totals: Totals, parameters: dict[str, str]) -> Fitted:
+    """State of a stream before its first rows, which decide on its plan and on the units of columns and targets."""
+    columns = design.width + design.intercept
+    sums = ColumnSums.of(data.X, data.weights) if design.needs_sums else None
+    loss, plan = targets.joint(data.X.shape[0], columns, p.covariance, stream=True) or (
+        targets.loss,
+        plan_stream(columns, p.covariance),
+    )
+    kind = DenseNatural if plan.covariance == "full" else DiagonalNatural
+    count = 1 if hasattr(loss, "predictors") else len(data.targets)
+    nothing: NaturalParameters = kind.zero(columns * getattr(loss, "predictors", 1))
+    fitted = Fitted(
+        design,
+        targets,
+        loss,
+        design.columns(sums),
+        sums,
+        (nothing,) * count,
+        (),
+        (),
+        totals,
+        plan if count == 1 else of_each(plan, count),
+        Status.SINGLE_PASS,
+        None,
+        1,
+        stream=StreamState(parameters, rows_before=0.0),
+    )
+    prior, groups = prior_of(fitted)
+    fitted = fitted.revised(priors=(prior,) * count, groups=groups)
+    return _with_nothing_kept(fitted, Totals(), (0.0, 0.0))
+
+
+def continued(fitted: Fitted, p: Parameters, data: Data, totals: Totals, forget: float) -> Fitted:
+    """State of a stream before the rows of a later call: forget a share of what is known, and add up the sums."""
+    plan = plan_stream(fitted.design.width + fitted.design.intercept, p.covariance, fitted.plan)
+    if plan is not fitted.plan:
+        parts = zip(fitted.natural, fitted.priors, fitted.posteriors, strict=True)
+        fitted = fitted.revised(sites=tuple(_without_sparse(plan, *part) for part in parts), plan=plan)
+    if fitted.stream.kept is None:  # after a fit or a merge
+        fitted = _with_nothing_kept(fitted, fitted.totals, fitted.noise)
+    if forget:
+        fitted = _forget(fitted, 1.0 - forget)
+    fitted = fitted.revised(totals=fitted.totals.plus(totals))
+    if fitted.sums is not None and plan.covariance == "full":
+        fitted = fitted.revised(sums=fitted.sums.plus(ColumnSums.of(data.X, data.weights)))
+    if fitted.stream.rows_before is None:
+        fitted = fitted.revised(stream=fitted.stream._replace(rows_before=fitted.totals.rows))
+    return fitted
+
+
+def _with_nothing_kept(fitted: Fitted, totals: Totals, noise: tuple[float, float]) -> Fitted:
+    """Keep no rows, after what is known now, of which these are the sums."""
+    if fitted.plan.covariance != "full" or sums_suffice(fitted):
+        return fitted
+    kept = KeptRows(fitted.sites, fitted.columns, totals, noise, fitted.scale, fitted.trace)
+    return fitted.revised(stream=fitted.stream._replace(kept=kept))
+
+
+def _forget(fitted: Fitted, keep: float) -> Fitted:
+    """Keep a share of what is known beyond the prior."""
+    stream, sums = fitted.stream, fitted.sums
+    if stream.rows_before is not None:
+        stream = stream._replace(rows_before=keep * stream.rows_before)
+    if stream.kept is not None:
+        stream = stream._replace(kept=stream.kept.times(keep))
+    return fitted.revised(
+        sites=tuple(known.times(keep) for known in fitted.natural),
+        live=None,
+        totals=fitted.totals.times(keep),
+        sums=None if sums is None else sums.times(keep),
+        noise=(keep * fitted.noise[0], keep * fitted.noise[1]),
+        stream=stream,
+    )
+
+
+def note_order(fitted: Fitted, data: Data) -> Fitted:
+    """Warn, once in a stream, where labels or targets come sorted."""
+    before = fitted.stream.order
+    order = fitted.targets.order(before, data.targets)
+    if order.is_sorted and not before.is_sorted:
+        warnings.warn(
+            "the rows of this stream come sorted by their labels or targets (one class per call, say): each row is "
+            "seen once, so that the posterior depends on the order. Shuffle the rows before they are cut into "
+            "calls, or use fit",
+            SortedStreamWarning,
+            stacklevel=4,
+        )
+    return fitted.revised(stream=fitted.stream._replace(order=order))
+
+
+def take(fitted: Fitted, data: Data) -> Fitted:
+    """Take rows into what is known, and let prior and noise follow.
 
     There are three ways. Of the squared loss sums over all rows say everything, at any time (`_take_sums`). Of other
     losses the last rows are kept until there are enough of them, and fitted together with what was known before
     (`_take_kept`). Products of Gaussians take rows once (`_take_products`).
     """
+    if fitted.plan.covariance == "diagonal":
+        return _take_products(fitted, data)
+    with threads_for((data.X.shape[0], fitted.design.width + fitted.design.intercept)):
+        return _take_sums(fitted, data) if sums_suffice(fitted) else _take_kept(fitted, data)
 
-    # The last rows of a stream with a full covariance, and what was known before them.
-    _kept: KeptRows | None = None
-    # How far the targets seen look sorted.
-    _order: Order = Order()
-    # Whether rows were added since prior and noise were found.
-    _unsettled: bool = False
 
-    def _take(self, X: Any, y: Any, sample_weight: Any, forget: float, offset: Any, halflife: float | None) -> None:
-        """Check the rows of a call, and take them into what is known."""
-        first = not self.__sklearn_is_fitted__()
-        if first:
-            self._check_parameters()
-        else:
-            self._refuse_other_parameters()
-        share, weights = forgetting(forget, halflife, sample_weight, X)
-        data, totals = self._read(X, y, weights, offset, reset=first, stream=True)
-        p = Parameters.of(self, data.X.shape[1])
-        self._prepare_stream(p, data, totals, share)
-        if share == 0.0 and not self._sums_say_all:
-            self._note_order(data)
-        if self._is_joint:
-            data = data._replace(targets=self._joint_targets(data, first))
-        columns = data.X.shape[1] + int(p.intercept)
-        if self.plan_.covariance == "diagonal":
-            self._take_products(p, data)
-            self._check_finite()
-            return
-        with threads_for((data.X.shape[0], columns)):
-            if self._sums_say_all:
-                self._take_sums(p, data)
-            else:
-                self._take_kept(p, data)
-                self._check_finite()
-        if data.X.shape[0] == 1 and data.weights is None and opens(self):
-            self._path = RowPath(self)
+def settled(fitted: Fitted) -> Fitted:
+    """Find prior and noise of the last rows of a stream, if that was left until someone asks."""
+    if not fitted.stream.is_behind:
+        return fitted
+    found = _settle_sums(fitted) if sums_suffice(fitted) else _settle_kept(fitted)
+    return found.revised(stream=found.stream._replace(is_behind=False))
 
-    def _prepare_stream(self, p: Parameters, data: Data, totals: Totals, forget: float) -> None:
-        """Plan a call of a stream; begin with the prior, or forget a share of what is known; add up the sums."""
-        first, columns = not self.__sklearn_is_fitted__(), p.prior_mean.size + int(p.intercept)
-        if first:
-            self._measure(lambda: ColumnSums.of(data.X, data.weights))
-            joint = self._joint(data.X.shape[0], columns, p.covariance, stream=True)
-            loss, plan = joint or (self._make_loss(), plan_stream(columns, p.covariance))
-            kind = DenseNatural if plan.covariance == "full" else DiagonalNatural
-            count = 1 if joint else len(data.targets)
-            nothing = kind.zero(columns * getattr(loss, "predictors", 1))
-            self._revise(_knowledge=(nothing,) * count, _totals=totals, _loss=loss)
-            self._revise(_intercept=p.intercept, plan_=of_each(plan, count), n_iter_=1, _rows_at_revision=0.0)
-            self._parameters = self._described_parameters()
-            prior, self._free = self._stream_prior(p)
-            self._priors = (prior,) * count
-            if plan.covariance == "full" and not self._sums_say_all:
-                self._kept = KeptRows(self._knowledge, self._columns, Totals(), (0.0, 0.0), scale_of(loss), None)
-            return
-        plan = plan_stream(columns, p.covariance, self.plan_)
-        if plan is not self.plan_:
-            parts = zip(self._known(), self._priors, self._whole_posteriors(), strict=True)
-            self._revise(_knowledge=tuple(_without_sparse(plan, *part) for part in parts), plan_=plan)
-        if self._kept is None and plan.covariance == "full" and not self._sums_say_all:  # after a fit or a merge
-            self._kept = self._nothing_kept()
-        if forget:
-            self._forget(1.0 - forget)
-        self._totals = self._totals.plus(totals)
-        if self._sums is not None and plan.covariance == "full":
-            self._sums = self._sums.plus(ColumnSums.of(data.X, data.weights))
-        self.__dict__.setdefault("_rows_at_revision", self._totals.rows)
 
-    @property
-    def _has_grown(self) -> bool:
-        """Whether more rows were seen, by a share of them, than when prior and noise were last found."""
-        return self._totals.rows >= GROWTH * self._rows_at_revision
+def prior_of(fitted: Fitted) -> tuple[Prior, tuple[Group, ...]]:
+    """Prior with variances to start from where none are given, and groups whose variances are to be found."""
+    units = fitted.targets.prior_units(fitted.totals)
+    return fitted.targets.prior(fitted.design, fitted.columns, sizes_of(fitted), fitted.loss, units)
 
-    def _described_parameters(self) -> dict[str, str]:
-        """Parameters that must not change from one call to the next, by their content."""
-        return {name: _described(value) for name, value in self.get_params().items() if name not in _MAY_CHANGE}
 
-    def _refuse_other_parameters(self) -> None:
-        before = vars(self).get("_parameters")
-        if before is None:  # of a fit
-            return
-        now = self._described_parameters()
-        for name in before.keys() & now.keys():
-            if before[name] != now[name]:
-                raise ValueError(
-                    f"{name} was {before[name]} in the first call of this stream and is {now[name]} now: what rows "
-                    "said cannot be undone. Set it back, or start with a new model"
-                )
+def sizes_of(fitted: Fitted) -> FloatArray:
+    """Mean squares of the columns in their units; one where variances are given and nobody has looked."""
+    return np.ones(fitted.design.width) if fitted.sums is None else fitted.sums.sizes(fitted.columns)
 
-    def _order_with(self, targets: Any) -> Order:
-        """Order of the stream with the rows of another call, whose targets are in the present unit."""
-        raise NotImplementedError
 
-    def _note_order(self, data: Data) -> None:
-        """Warn, once in a stream, where labels or targets come sorted."""
-        before = self._order
-        self._order = self._order_with(data.targets)
-        if self._order.is_sorted and not before.is_sorted:
-            warnings.warn(
-                "the rows of this stream come sorted by their labels or targets (one class per call, say): each row is "
-                "seen once, so that the posterior depends on the order. Shuffle the rows before they are cut into "
-                "calls, or use fit",
-                SortedStreamWarning,
-                stacklevel=6,
-            )
+def constants_of(rows: Any, loss: Loss) -> Totals:
+    """Sum up what densities of counts are divided by: it depends on the dispersion and on every count."""
+    return Totals(constants=rows.sum_over_targets(lambda t: log_normalizer(loss, t)))
 
-    # The squared loss.
 
-    @property
-    def _sums_say_all(self) -> bool:
-        """Whether what is known and sums over rows determine all hyperparameters, whatever rows came first."""
-        return False
+def _with_constants(fitted: Fitted, data: Data) -> Fitted:
+    if fitted.targets.kind != "counts":
+        return fitted
+    return fitted.revised(totals=fitted.totals.plus(constants_of(data, fitted.loss)))
 
-    def _take_sums(self, p: Parameters, data: Data) -> None:
-        """Add rows to the sums; prior and noise are found when they are asked for, or have to be looked at again."""
-        grown = self._has_grown
-        if grown:  # sums around other centres would lose digits
-            self._change_columns(p.columns(self._sums))
-        rows = dense_rows(self._columns.standardised(data.X), p.intercept)
-        targets = data.targets[0] if data.offset is None else data.targets[0] - data.offset
-        said = DenseNatural.of_normal_rows(rows, targets, data.weights, scale_of(self._loss))
-        self._revise(_knowledge=(self._knowledge[0].plus(said),), _unsettled=True)
-        self._note_refusals(Counter(), 1)
-        if grown:
-            self._settled()
-            self._check_finite()
 
-    # Other losses with a full covariance.
+# The squared loss.
 
-    def _nothing_kept(self) -> KeptRows:
-        """No rows, after what is known now."""
-        noise = vars(self).get("_scales", (0.0, 0.0))
-        trace = vars(self).get("trace_")
-        return KeptRows(self._knowledge, self._columns, self._totals, noise, scale_of(self._loss), trace)
 
-    def _take_kept(self, p: Parameters, data: Data) -> None:
-        """Keep the rows of a call; fit all that are kept where these are many more than the last time."""
-        kept: Any = self._kept
-        kept = kept.plus(data)
-        if kept.size >= self._rows_to_fit(kept):
-            self._kept = kept
-            self._fit_kept(p)
-        else:
-            X = self._columns.standardised(data.X)
-            single = X.shape[0] == 1 and data.weights is None and not self._is_joint and data.offset is None
-            if single:
-                x = dense_rows(X, p.intercept)[0]
-                parts: Any = zip(data.targets[:, 0], self._knowledge, self._present_posteriors(), strict=True)
-                known, posteriors, refusals = zip(*(take_into(self._loss, x, *part) for part in parts), strict=True)
-                refused = Counter(why for why in refusals if why is not None)
-                if refused:  # under hyperparameters of too few rows, or whatever these are
-                    other = object.__new__(type(self))
-                    other.__dict__.update(self.__dict__, _kept=kept)
-                    other._fit_kept(p)
-                    if other.status_.is_success:
-                        self.__dict__ = other.__dict__
-                        return
-                    kept = self._kept
-                    kept = kept._replace(trace=_longer(kept.trace, refused, len(known)))
-                taken = Taken(known, self._priors, self._loss, refused, len(known), posteriors)
-            else:
-                rows = Rows.arrange(X, data.targets, data.weights, p.intercept, data.offset)
-                taken = take_rows(self._loss, rows, self._knowledge, self._priors, Hyperparameters())
-            self._keep_taken(taken)
-            self._kept, self._totals = kept, self._totals.plus(self._constants(data, self._loss))
-            self._unsettled = True
+def _take_sums(fitted: Fitted, data: Data) -> Fitted:
+    """Add rows to the sums; prior and noise are found when they are asked for, or have to be looked at again."""
+    grown = has_grown(fitted)
+    if grown:  # sums around other centres would lose digits
+        fitted = in_columns(fitted, fitted.design.columns(fitted.sums))
+    rows = dense_rows(fitted.columns.standardised(data.X), fitted.design.intercept)
+    targets = data.targets[0] if data.offset is None else data.targets[0] - data.offset
+    said = DenseNatural.of_normal_rows(rows, targets, data.weights, fitted.scale)
+    known: Any = fitted.sites[0].plus(said)
+    fitted = fitted.revised(sites=(known,), stream=fitted.stream._replace(is_behind=True))
+    fitted = _with_trace(fitted, Counter(), 1)
+    if grown:
+        fitted = settled(fitted)
+        fitted.check_finite()
+    return fitted
 
-    @property
-    def _most_kept(self) -> int:
-        """Number of rows that are kept at most."""
-        few = ROWS_PER_COEFFICIENT * self._priors[0].dim
-        is_first = self._kept is not None and not self._kept.totals.rows
-        return max(few, KEPT_NUMBERS // (self._width + int(self._intercept))) if is_first else few
 
-    def _rows_to_fit(self, kept: KeptRows) -> float:
-        """At how many kept rows they are fitted again: twice as many as before, or as many as are kept at most."""
-        return min(self._most_kept, max(2 * kept.fitted, (GROWTH - 1.0) * kept.totals.rows))
+def _settle_sums(fitted: Fitted) -> Fitted:
+    """Find prior variances, noise scale and units of columns, from the sums alone."""
+    targets, totals, design = fitted.targets, fitted.totals, fitted.design
+    fitted = in_columns(fitted, design.columns(fitted.sums))
+    known: Any = fitted.sites[0]
+    (prior, groups), scale = prior_of(fitted), fitted.scale
+    free = Hyperparameters(groups, targets.finds_scale)
+    if free:
+        first = (totals.spread_around(design.intercept) or 1.0) if targets.finds_scale else scale
+        rows = NormalRows(totals.rows, totals.squares, first, targets.least_scale(totals))
+        posterior = known.times((scale / first) ** 2).working(prior)
+        maximise_normal_evidence(posterior, free, rows)
+        known, prior, scale = known.times((scale / rows.scale) ** 2), posterior.prior, rows.scale
+    stream = fitted.stream._replace(rows_before=totals.rows)
+    return fitted.revised(
+        sites=(known,), priors=(prior,), groups=groups, loss=with_scale(fitted.loss, scale), stream=stream
+    )
 
-    def _settle(self) -> None:
-        """Fit the rows that are kept once more if some of them were only added since.
 
-        Who looks once has the posterior of a fit. For who looks after every row, fits become rare: until their number
-        has doubled and rows are fitted anyway, each time waits for twice as many new rows as the time before.
-        """
-        kept: Any = self._kept
-        new = kept.size - kept.fitted
-        if new >= max(kept.wait, (GROWTH - 1.0) * max(kept.fitted, kept.totals.rows)):
-            self._fit_kept(Parameters.of(self, self._width))
-            now: Any = self._kept
-            if now.fitted:
-                self._kept = now._replace(wait=2 * new)
+# Other losses with a full covariance.
 
-    def _fit_kept(self, p: Parameters) -> None:
-        """Fit all rows that are kept, with prior and noise, to what was known before them."""
-        kept: Any = self._kept
-        data, size = kept.joined(), kept.size
-        is_first = not kept.totals.rows
-        if is_first:
-            data = self._normalised_again(data)
-        for columns in (p.columns(self._sums), kept.columns):
-            self._columns = columns
-            prior, groups = self._stream_prior(p)
-            starts = [prior] * len(kept.known)
-            if not is_first:
-                before = [hyperparameters_of(one, self._free) for one in self._priors]
-                starts = [with_hyperparameters(prior, groups, psi) for psi in before]
-            known = tuple(of_columns(one, kept.columns, columns, p.intercept) for one in kept.known)
-            try:
-                for one, start in zip(known, starts, strict=True):
-                    one.posterior(start)
-                break
-            except ImproperError:  # sites of negative precision that other units leave without enough of a prior
-                if columns is kept.columns:
-                    raise
-        free = Hyperparameters(groups, self._finds_scale, self._least_scale(), past=kept.noise)
-        units = None if self._sums is None else columns
-        rows = Rows.arrange(data.X, data.targets, data.weights, p.intercept, data.offset, units)
-        loss = self._first_loss() if is_first else self._loss
-        if self._finds_scale and not is_first:  # what was known before holds at the scale that was found then
-            loss = with_scale(loss, kept.scale)
-        taken = take_rows(loss, rows, known, starts, free)
-        self.trace_ = kept.trace  # these rows were visited before
-        self._keep_taken(taken)
-        self._free, self._totals = groups, self._totals._replace(constants=kept.totals.constants)
-        self._follow_noise(kept, known, taken.noise)
-        self._totals = self._totals.plus(self._constants(data, self._loss))
-        is_full = size >= self._most_kept
-        self._kept = self._nothing_kept() if is_full else kept._replace(parts=(data,), fitted=size, wait=0)
-        self._unsettled = False
 
-    def _normalised_again(self, data: Data) -> Data:
-        """Give all rows of a stream so far in the unit of their targets."""
-        return data
+def _take_kept(fitted: Fitted, data: Data) -> Fitted:
+    """Keep the rows of a call; fit all that are kept where these are many more than the last time."""
+    before: Any = fitted.stream.kept
+    kept = before.plus(data)
+    if kept.size >= rows_to_fit(fitted, kept):
+        return _fit_kept(fitted, kept)
+    X, found = fitted.columns.standardised(data.X), None
+    if X.shape[0] == 1 and data.weights is None and not fitted.is_joint and data.offset is None:
+        x = dense_rows(X, fitted.design.intercept)[0]
+        parts: Any = zip(data.targets[:, 0], fitted.sites, fitted.posteriors, strict=True)
+        sites, found, refusals = zip(*(take_into(fitted.loss, x, *part) for part in parts), strict=True)
+        refused = Counter(why for why in refusals if why is not None)
+        if refused:  # under hyperparameters of too few rows, or whatever these are
+            other = _fit_kept(fitted, kept)
+            if other.status.is_success:
+                return other
+            kept = before._replace(trace=_longer(before.trace, refused, len(sites)))
+        outcome = Taken(sites, fitted.priors, fitted.loss, refused, len(sites), _status_of(refused), None)
+    else:
+        rows = Rows.arrange(X, data.targets, data.weights, fitted.design.intercept, data.offset)
+        outcome = take_rows(fitted.loss, rows, fitted.sites, fitted.priors, Hyperparameters())
+    fitted = _with_taken(fitted, outcome).revised(found=found)
+    fitted = _with_constants(fitted, data)
+    return fitted.revised(stream=fitted.stream._replace(kept=kept, is_behind=True))
 
-    def _first_loss(self) -> Loss:
-        """Loss that the first rows of a stream are fitted with, before its scale is found."""
-        return self._loss
 
-    def _follow_noise(self, kept: KeptRows, known: tuple[Any, ...], noise: Any) -> None:
-        """Let what was known before the kept rows follow the noise scale that was found with them."""
+def most_kept(fitted: Fitted) -> int:
+    """Return the number of rows that are kept at most."""
+    kept, few = fitted.stream.kept, ROWS_PER_COEFFICIENT * fitted.priors[0].dim
+    is_first = kept is not None and not kept.totals.rows
+    return max(few, KEPT_NUMBERS // (fitted.design.width + fitted.design.intercept)) if is_first else few
 
-    # Products of Gaussians.
 
-    def _take_products(self, p: Parameters, data: Data) -> None:
-        """Take rows into products of Gaussians, a few at a time, and let prior and noise follow."""
-        if data.offset is not None:
-            raise ValueError("a diagonal covariance takes no offset: use fewer columns, or covariance='full'")
-        data = data._replace(X=self._columns.standardised(data.X))
-        self._note_noise(data)
-        streams = self.__dict__.get("_streams") or ProductStreams(self._loss, self._present_posteriors(), self._priors)
-        self._revise(_streams=streams)
-        self._note_refusals(*streams.take(with_intercept(data.X) if p.intercept else data.X, data))
-        self._totals = self._totals.plus(self._constants(data, self._loss))
-        if self._has_grown:
-            self._find_variances(p)
-        if data.X.shape[0] == 1 and data.weights is None and opens(self):
-            self._path = RowPath(self)
+def rows_to_fit(fitted: Fitted, kept: KeptRows) -> float:
+    """At how many kept rows they are fitted again: twice as many as before, or as many as are kept at most."""
+    return min(most_kept(fitted), max(2 * kept.fitted, (GROWTH - 1.0) * kept.totals.rows))
 
-    def _note_noise(self, data: Data) -> None:
-        """Let the noise scale follow standardised rows, before they are taken in; a classifier has none."""
 
-    def _find_variances(self, p: Parameters) -> None:
-        """Move the prior variances to where the evidence has its maximum with the sites as they are."""
-        known, (prior, groups) = self._present_knowledge(), self._stream_prior(p)
-        found = []
-        for one, before in zip(known, self._priors, strict=True):
-            posterior = one.working(with_hyperparameters(prior, groups, hyperparameters_of(before, groups)))
-            if groups:
-                maximise_evidence(posterior, groups)
-            found.append(posterior.prior)
-        self._revise(_knowledge=known, _priors=tuple(found), _free=groups, _rows_at_revision=self._totals.rows)
+def _settle_kept(fitted: Fitted) -> Fitted:
+    """Fit the rows that are kept once more if some of them were only added since.
 
-    # What all of them need.
+    Who looks once has the posterior of a fit. For who looks after every row, fits become rare: until their number
+    has doubled and rows are fitted anyway, each time waits for twice as many new rows as the time before.
+    """
+    kept: Any = fitted.stream.kept
+    new = kept.size - kept.fitted
+    if new >= max(kept.wait, (GROWTH - 1.0) * max(kept.fitted, kept.totals.rows)):
+        fitted = _fit_kept(fitted, kept)
+        now: Any = fitted.stream.kept
+        if now.fitted:
+            fitted = fitted.revised(stream=fitted.stream._replace(kept=now._replace(wait=2 * new)))
+    return fitted
 
-    def _took_row(self, X: Any, y: Any, *choices: Any) -> bool:
-        """Whether a single row was taken in by the short path, which knows no choices."""
-        path = self.__dict__.get("_path")
-        return path is not None and all(choice is None for choice in choices) and path.take(self, X, y)
 
-    def _keep_taken(self, taken: Taken) -> None:
-        self._revise(_knowledge=taken.knowledge, _priors=taken.priors, _loss=taken.loss)
-        if taken.posteriors is not None:
-            self._posteriors = taken.posteriors
-        self._note_refusals(taken.refused, taken.updates, taken.status)
-
-    def _forget(self, keep: float) -> None:
-        """Keep a share of what is known beyond the prior."""
-        known = self._present_knowledge()
-        self._revise(_knowledge=tuple(k.times(keep) for k in known), _totals=self._totals.times(keep))
-        if self._sums is not None:
-            self._sums = self._sums.times(keep)
-        if "_rows_at_revision" in self.__dict__:
-            self._rows_at_revision *= keep
-        if self._kept is not None:
-            self._kept = self._kept.times(keep)
-
-    def _prior_units(self) -> tuple[float, float]:
-        """Give the unit of the coefficients and the centre of the intercept's prior."""
-        return 1.0, 0.0
-
-    def _stream_prior(self, p: Parameters) -> tuple[FactorialGaussian, tuple[Group, ...]]:
-        """Prior with variances to start from where none are given, and which of them are to be found."""
-        return self._prior_and_groups(p, getattr(self._loss, "predictors", 1), self._prior_units())
-
-    def _change_columns(self, columns: Columns) -> None:
-        """Keep what is known for columns with other centres and units; priors keep their variances."""
-        before, self._columns = self._columns, columns
-        self._revise(_knowledge=tuple(of_columns(k, before, columns, self._intercept) for k in self._knowledge))
-
-    def _note_refusals(self, refused: Counter[Refusal], updates: int, status: Status | None = None) -> None:
-        """Add to the trace of the stream, which has no loops, or begin one."""
-        diagnostics = Diagnostics()
-        for why, times in refused.items():
-            diagnostics.reject(-1, why, times)
-        self.status_ = diagnostics.status(single_pass=True, converged=False) if status is None else status
-        self.trace_ = _longer(self.__dict__.get("trace_"), refused, updates)
-
-    # Merging.
-
-    def merge(self, other: Self) -> Self:
-        """Combine with a model trained on other rows.
-
-        The information from the rows of both models is added, in the units of the data, and the prior is counted once.
-        Estimated prior variances and noise scales are found again from both. Both models remain unchanged.
-
-        Parameters
-        ----------
-        other : estimator of the same class
-            The other model, fitted with the same features, loss, covariance and given prior.
-
-        Returns
-        -------
-        Self
-            A new model that combines both.
-
-        Raises
-        ------
-        ValueError
-            If the models differ in class, features, loss, covariance or given prior, or if no proper posterior results.
-        """
-        self._check_mergeable(other)
-        result = copy.copy(self)
-        for name in ("_rows_at_revision", "_kept", "_order"):
-            result.__dict__.pop(name, None)
-        p, result._sums = Parameters.of(self, self._width), sums_of_both(self._sums, other._sums)
-        result._columns = p.columns(result._sums)
-        result._derived = {}
-        result._absorb(self, other)
+def _fit_kept(fitted: Fitted, kept: KeptRows) -> Fitted:
+    """Fit all rows that are kept, with prior and noise, to what was known before them."""
+    data, size, is_first = kept.joined(), kept.size, not kept.totals.rows
+    design, before, targets = fitted.design, fitted, fitted.targets
+    if is_first:
+        targets, data, totals = targets.normalised_again(data)
+        fitted = fitted.revised(targets=targets, totals=fitted.totals if totals is None else totals)
+    for columns in (design.columns(fitted.sums), kept.columns):
+        fitted = fitted.revised(columns=columns)
+        prior, groups = prior_of(fitted)
+        starts = [prior] * len(kept.known)
+        if not is_first:
+            each = [hyperparameters_of(one, before.groups) for one in before.priors]
+            starts = [with_hyperparameters(prior, groups, psi) for psi in each]
+        known = tuple(of_columns(one, kept.columns, columns, design.intercept) for one in kept.known)
         try:
-            if result._sums_say_all:
-                result._settle()
-            else:
-                result._find_variances(p)
-            result._whole_posteriors()
-        except ImproperError as error:
-            raise ValueError("the product of the two models is not proper: one of them knows too little") from error
-        return result
+            for one, start in zip(known, starts, strict=True):
+                one.posterior(start)
+            break
+        except ImproperError:  # sites of negative precision that other units leave without enough of a prior
+            if columns is kept.columns:
+                raise
+    least = targets.least_scale(fitted.totals) if targets.finds_scale else 0.0
+    free = Hyperparameters(groups, targets.finds_scale, least, past=kept.noise)
+    units = None if fitted.sums is None else columns
+    rows = Rows.arrange(data.X, data.targets, data.weights, design.intercept, data.offset, units)
+    loss = targets.loss if is_first and not fitted.is_joint else fitted.loss
+    if targets.finds_scale and not is_first:  # what was known before holds at the scale that was found then
+        loss = with_scale(loss, kept.scale)
+    outcome = take_rows(loss, rows, known, starts, free)
+    fitted = _with_taken(fitted.revised(trace=kept.trace), outcome)  # these rows were visited before
+    fitted = fitted.revised(groups=groups, totals=fitted.totals._replace(constants=kept.totals.constants))
+    if targets.finds_scale:
+        fitted = targets.with_noise_of_kept(fitted, kept, known[0], outcome.noise)
+    fitted = _with_constants(fitted, data)
+    kept = kept._replace(parts=(data,), fitted=size, wait=0)
+    is_full = size >= most_kept(before)
+    fitted = fitted.revised(stream=fitted.stream._replace(kept=kept, is_behind=False))
+    return _with_nothing_kept(fitted, fitted.totals, fitted.noise) if is_full else fitted
 
-    def _absorb(self, one: Self, other: Self) -> None:
-        """Become what two models know together."""
-        both = zip(one._in_columns_of(self), other._in_columns_of(self), strict=True)
-        self._knowledge = tuple(a.plus(b) for a, b in both)
-        self._totals = one._totals.plus(other._totals)
-        share = one._totals.rows / max(self._totals.rows, np.finfo(np.float64).tiny)
-        self._priors = tuple(pooled_prior(a, b, share) for a, b in zip(one._priors, other._priors, strict=True))
 
-    def _in_columns_of(self, other: Self) -> list[Any]:
-        """Give what is known for columns with the centres and units that another model has."""
-        return [of_columns(known, self._columns, other._columns, self._intercept) for known in self._known()]
+def _with_taken(fitted: Fitted, outcome: Taken) -> Fitted:
+    fitted = fitted.revised(sites=outcome.sites, priors=outcome.priors, loss=outcome.loss)
+    return _with_trace(fitted, outcome.refused, outcome.updates).revised(status=outcome.status)
 
-    def _check_mergeable(self, other: Self) -> None:
-        if type(other) is not type(self):
-            raise ValueError(f"only another {type(self).__name__} can be merged, got {type(other).__name__}")
-        if not (self.__sklearn_is_fitted__() and other.__sklearn_is_fitted__()):
-            raise NotFittedError("both models must be fitted before they are merged")
-        if other.n_features_in_ != self.n_features_in_ or other._intercept != self._intercept:
-            raise ValueError(
-                f"the models must have the same columns, got {self.n_features_in_} and {other.n_features_in_} features "
-                f"with fit_intercept {self._intercept} and {other._intercept}"
-            )
-        named: Any = [getattr(one, "feature_names_in_", None) for one in (self, other)]
-        if not np.array_equal(*named):
-            raise ValueError(
-                "the models must name the same columns in the same order, got "
-                f"{_listed(named[0])} and {_listed(named[1])}: fit both to data with the same columns"
-            )
-        if not self._same_loss(other):
-            raise ValueError(f"the models have different losses, {self._loss} and {other._loss}")
-        if type(self._known()[0]) is not type(other._known()[0]):
-            raise ValueError(
-                f"the models keep different posteriors, {self.plan_.covariance} and {other.plan_.covariance}: give "
-                "both the same covariance"
-            )
-        if vars(self).get("categories_") != vars(other).get("categories_"):
-            raise ValueError(
-                "the models know different levels: give columns of categories a type that names all levels"
-            )
-        if not Parameters.of(self, self._width).same_prior(Parameters.of(other, other._width)):
-            raise ValueError(
-                "the models have different priors: give both the same prior_variance, prior_mean and "
-                "intercept_prior_variance"
-            )
 
-    def _same_loss(self, other: Self) -> bool:
-        return type(other._loss) is type(self._loss) and other._loss == self._loss
+# Products of Gaussians.
+
+
+def _take_products(fitted: Fitted, data: Data) -> Fitted:
+    """Take rows into products of Gaussians, a few at a time, and let prior and noise follow."""
+    if data.offset is not None:
+        raise ValueError("a diagonal covariance takes no offset: use fewer columns, or covariance='full'")
+    data = data._replace(X=fitted.columns.standardised(data.X))
+    if fitted.targets.finds_scale:
+        fitted = fitted.targets.with_noise_of(fitted, data)
+    live = fitted.live or ProductStreams(fitted.loss, fitted.posteriors, fitted.priors)
+    refused, updates = live.take(with_intercept(data.X) if fitted.design.intercept else data.X, data)
+    fitted = _with_trace(fitted.revised(live=live), refused, updates)
+    fitted = _with_constants(fitted, data)
+    return with_variances_found(fitted) if has_grown(fitted) else fitted
+
+
+def with_variances_found(fitted: Fitted) -> Fitted:
+    """Move the prior variances to where the evidence has its maximum with the sites as they are."""
+    known, (prior, groups) = fitted.natural, prior_of(fitted)
+    found = []
+    for one, before in zip(known, fitted.priors, strict=True):
+        posterior = one.working(with_hyperparameters(prior, groups, hyperparameters_of(before, groups)))
+        if groups:
+            maximise_evidence(posterior, groups)
+        found.append(posterior.prior)
+    stream = fitted.stream._replace(rows_before=fitted.totals.rows)
+    return fitted.revised(sites=known, live=None, priors=tuple(found), groups=groups, stream=stream)
+
+
+# What all of them need.
+
+
+def in_columns(fitted: Fitted, columns: Columns) -> Fitted:
+    """Keep what is known for columns with other centres and units; priors keep their variances."""
+    known = fitted.natural, fitted.columns, columns, fitted.design.intercept
+    sites = tuple(of_columns(one, *known[1:]) for one in known[0])
+    return fitted.revised(sites=sites, live=None, columns=columns)
+
+
+def _status_of(refused: Counter[Refusal]) -> Status:
+    """How taking in rows once went."""
+    diagnostics = Diagnostics()
+    for why, times in refused.items():
+        diagnostics.reject(-1, why, times)
+    return diagnostics.status(single_pass=True, converged=False)
+
+
+def _with_trace(fitted: Fitted, refused: Counter[Refusal], updates: int) -> Fitted:
+    """Add to the trace of the stream, which has no loops, or begin one."""
+    return fitted.revised(status=_status_of(refused), trace=_longer(fitted.trace, refused, updates))
+
+
+def merged(one: Fitted, other: Fitted) -> Fitted:
+    """Join what two models know of other rows; prior variances and noise scale that were found are found again."""
+    targets, sums = one.targets, None if one.sums is None or other.sums is None else one.sums.plus(other.sums)
+    columns = one.design.columns(sums)
+    one, other = in_columns(one, columns), targets.moved(in_columns(other, columns), one)
+    if targets.finds_scale:
+        one, other = targets.pooled(one, other)
+    totals = one.totals.plus(other.totals)
+    share = one.totals.rows / max(totals.rows, np.finfo(np.float64).tiny)
+    pairs = zip(one.sites, other.sites, strict=True)
+    found = one.revised(
+        sums=sums,
+        sites=tuple(a.plus(b) for a, b in pairs),
+        totals=totals,
+        priors=tuple(pooled_prior(a, b, share) for a, b in zip(one.priors, other.priors, strict=True)),
+        stream=StreamState(one.stream.parameters),
+    )
+    try:
+        found = _settle_sums(found) if sums_suffice(found) else with_variances_found(found)
+        return found.revised(found=found.posteriors)
+    except ImproperError as error:
+        raise ValueError("the product of the two models is not proper: one of them knows too little") from error
+
+
+def check_mergeable(one: Fitted, other: Fitted) -> None:
+    """Refuse models of other columns, losses, posteriors or priors."""
+    a, b = one.design, other.design
+    if a.features != b.features or a.intercept != b.intercept:
+        raise ValueError(
+            f"the models must have the same columns, got {a.features} and {b.features} features "
+            f"with fit_intercept {a.intercept} and {b.intercept}"
+        )
+    if not np.array_equal(a.feature_names, b.feature_names):
+        raise ValueError(
+            "the models must name the same columns in the same order, got "
+            f"{_listed(a.feature_names)} and {_listed(b.feature_names)}: fit both to data with the same columns"
+        )
+    one.targets.check_mergeable(one, other)
+    if type(one.sites[0]) is not type(other.sites[0]):
+        raise ValueError(
+            f"the models keep different posteriors, {one.plan.covariance} and {other.plan.covariance}: give "
+            "both the same covariance"
+        )
+    if a.levels != b.levels:
+        raise ValueError("the models know different levels: give columns of categories a type that names all levels")
+    if not a.same_prior(b):
+        raise ValueError(
+            "the models have different priors: give both the same prior_variance, prior_mean and "
+            "intercept_prior_variance"
+        )
+
+
+def _listed(names: Any) -> str:
+    """First names of columns, as text."""
+    if names is None:
+        return "no names"
+    return ", ".join(str(name) for name in names[:6]) + (", ..." if len(names) > 6 else "")
 
 
 def _longer(before: Any, refused: Counter[Refusal], updates: int) -> Trace:
@@ -676,14 +659,7 @@ def _longer(before: Any, refused: Counter[Refusal], updates: int) -> Trace:
     return Trace(before.updates + updates, (), (), counts, Counter())
 
 
-def _listed(names: Any) -> str:
-    """First names of columns, as text."""
-    if names is None:
-        return "no names"
-    return ", ".join(str(name) for name in names[:6]) + (", ..." if len(names) > 6 else "")
-
-
-def _without_sparse(plan: Plan, known: Any, prior: FactorialGaussian, posterior: Gaussian) -> NaturalParameters:
+def _without_sparse(plan: Plan, known: Any, prior: Any, posterior: Gaussian) -> NaturalParameters:
     """Turn what a fit with a sparse precision knows into a form that takes rows one call after the other."""
     if plan.covariance == "full":
         upper = known.information.toarray()
@@ -703,12 +679,7 @@ def of_columns(known: Any, before: Columns, after: Columns, intercept: bool) -> 
     return known.of_columns(change if count == 1 else np.kron(np.eye(count), change))
 
 
-def sums_of_both(a: ColumnSums | None, b: ColumnSums | None) -> ColumnSums | None:
-    """Add sums over the rows of two models; None where one has none."""
-    return None if a is None or b is None else a.plus(b)
-
-
-def pooled_prior(a: FactorialGaussian, b: FactorialGaussian, share: float) -> FactorialGaussian:
+def pooled_prior(a: Any, b: Any, share: float) -> Any:
     """Prior between two, by the share of the first: means, and variances on a logarithmic scale."""
     if a == b:
         return a

@@ -27,9 +27,9 @@ from cavity.ep.hyperparameters import maximise_evidence
 from cavity.ep.posteriors import ProductPosterior
 from cavity.ep.result import Result
 from cavity.estimators.columns import Preprocessing, encode_rows
-from cavity.estimators.parameters import threads_for
+from cavity.estimators.parameters import Parameters, threads_for
 from cavity.estimators.rows import Data, squared
-from cavity.estimators.runs import Coding, InMemory, Keeping, Prepared, Task, run_blocks
+from cavity.estimators.runs import Checkpoints, Coding, InMemory, Prepared, Problem, run_blocks
 from cavity.estimators.streams import ProductStreams
 from cavity.factors.columns import Columns
 from cavity.factors.rows import Rows, row_keys
@@ -333,13 +333,13 @@ class PreparedFile:
         """Analyse the pattern of a sparse precision matrix, from all rows."""
         return analyse_blocks(lambda: (self.rows.csr(part) for part in self._parts()))
 
-    def run(self, task: Task) -> list[Result]:
+    def run(self, problem: Problem, p: Parameters, checkpoint: Checkpoints | None) -> list[Result]:
         """Run EP for every linear predictor."""
-        with threads_for((self.rows.at_once, self.shape[1]), task.analysis):
-            if task.plan.covariance == "diagonal":
-                return self._one_pass(task)
-            checkpoint = None if task.checkpoint is None else task.checkpoint(self.digest)
-            return run_blocks(self.rows, task, Keeping(self._sites, checkpoint))
+        with threads_for((self.rows.at_once, self.shape[1]), problem.analysis):
+            if problem.plan.covariance == "diagonal":
+                return self._one_pass(problem)
+            opened = None if checkpoint is None else checkpoint(self.digest)
+            return run_blocks(self.rows, problem, p, opened, self._sites)
 
     def sum_over_targets(self, function: Callable[[FloatArray], FloatArray]) -> float:
         """Weighted sum of a function of the first targets."""
@@ -363,13 +363,13 @@ class PreparedFile:
                 (offset if predictors is None else offset[:, 0])[:] = self.rows.offset[part]
         return sites
 
-    def _one_pass(self, task: Task) -> list[Result]:
+    def _one_pass(self, problem: Problem) -> list[Result]:
         """Take all rows into products of Gaussians, once; noise scale and prior variances follow from all of them."""
-        rows, diagnostics, noise, free = self.rows, Diagnostics(), np.zeros(2), task.hyperparameters
+        rows, diagnostics, noise, free = self.rows, Diagnostics(), np.zeros(2), problem.hyperparameters
         if rows.offset is not None:
             raise ValueError("a product of Gaussians takes no offset: take fewer columns, or covariance='full'")
-        priors = [task.prior] * len(rows.targets)
-        streams = ProductStreams(task.loss, priors, priors)
+        priors = [problem.prior] * len(rows.targets)
+        streams = ProductStreams(problem.loss, priors, priors)
         diagnostics.betas.append(1.0)
         for part in self._parts():
             X, weights = rows.csr(part), rows.weights[part]
@@ -379,17 +379,17 @@ class PreparedFile:
                 diagnostics.reject(-1, reason, times)
             diagnostics.updates += updates
             if free.scale:
-                now = streams.knowledge()[0].posterior(task.prior)
-                noise += noise_slope(task.loss, targets[0], X @ now.mean, squared(X) @ now.variance, weights)
+                now = streams.natural()[0].posterior(problem.prior)
+                noise += noise_slope(problem.loss, targets[0], X @ now.mean, squared(X) @ now.variance, weights)
         diagnostics.changes.append(np.nan)
         results = []
-        for known in streams.knowledge():
-            loss: Any = task.loss
+        for known in streams.natural():
+            loss: Any = problem.loss
             if free.scale:
                 step = noise[0] / max(noise[1], 0.5 * abs(noise[0]), 1e-12)
                 scale = max(float(loss.scale) * float(np.exp(step)), free.least)
                 known, loss = known.times(site_factor(loss, scale, 0.0)), with_scale(loss, scale)
-            posterior = ProductPosterior(task.prior, known.sites)
+            posterior = ProductPosterior(problem.prior, known.sites)
             if free.groups:
                 maximise_evidence(posterior, free.groups)
             status = diagnostics.status(single_pass=True, converged=False)
