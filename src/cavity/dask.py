@@ -581,6 +581,7 @@ class _PreparedRows:
     density: float
     centers: Sequence[float]
     widest: int = WIDEST_COVARIANCE
+    most_rows: int = 0
     # Times what is bearable in one process: whoever has a cluster can wait.
     patience: float = np.inf
 

@@ -34,7 +34,7 @@ from scipy.special import ndtri
 
 from cavity._types import FloatArray
 from cavity.ep.posteriors import Posterior, ProductPosterior
-from cavity.ep.wide import KernelPosterior
+from cavity.ep.wide import KernelPosterior, RowsPosterior
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.terms.prior import Prior, StructuredPrior
 from cavity.terms.structures import LEAST
@@ -523,7 +523,7 @@ def _uncertain(
     prior = posterior.prior
     psi, lower = hyperparameters_of(prior, groups), bounds(prior, groups)[0]
     curvature = np.diagonal(evidence(posterior, groups, rows).step()[1])
-    grown = posterior.growth(groups) if isinstance(posterior, KernelPosterior) else _growth(posterior, groups)
+    grown = posterior.growth(groups) if isinstance(posterior, RowsPosterior) else _growth(posterior, groups)
     # Where the maximum is at zero, the logarithm is hardly determined.
     uncertain = np.where(psi <= lower + 1e-9, 4.0, np.minimum(1.0 / curvature[: psi.size], 4.0))
     impact: list[tuple[float, int | None]] = [(float(one), k) for k, one in enumerate(uncertain * grown)]

@@ -52,7 +52,7 @@ class _Given:
         """Prior means and covariances."""
         return prior.mean, [prior.covariance] * self.count
 
-    def slopes(self, prior: GivenCovariance, groups: Sequence[Any]) -> list[list[FloatArray]]:
+    def slopes(self, prior: GivenCovariance, groups: Sequence[Any]) -> list[list[FloatArray | None]]:
         """No hyperparameters: they are found outside."""
         return []
 

@@ -57,8 +57,8 @@ class Kernel(Protocol):
             The prior.
         """
 
-    def slopes(self, prior: Any, groups: Sequence[Any]) -> list[list[FloatArray]]:
-        """Differentiate the covariances of every predictor by every hyperparameter.
+    def slopes(self, prior: Any, groups: Sequence[Any]) -> list[list[FloatArray | None]]:
+        """Differentiate the covariances of every predictor by every hyperparameter; None for zeros.
 
         Parameters
         ----------
@@ -78,52 +78,68 @@ class LinearKernel:
     rows
         The rows.
     groups
-        Columns that share a variance which may change, for each such variance. Products of these columns are made once,
-        so that another variance needs no pass over the columns; those of all other columns once for every prior.
+        Coefficients that share a variance which may change, for each such variance. Products of their columns are made
+        once, so that another variance needs no pass over the columns; those of all other columns once for every prior.
+        Several linear predictors have copies of all coefficients, one after the other.
     """
 
     rows: WideRows
     groups: tuple[IndexArray, ...] = ()
 
     def __post_init__(self) -> None:
-        self._grams: list[FloatArray] | None = None
-        self._rest: tuple[FloatArray, FloatArray] | None = None
+        self._grams: dict[bytes, FloatArray] = {}
+        self._rest: dict[int, tuple[FloatArray, FloatArray]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what can be made again."""
-        return {"rows": self.rows, "groups": self.groups, "_grams": None, "_rest": None}
+        return {"rows": self.rows, "groups": self.groups, "_grams": {}, "_rest": {}}
 
-    @property
-    def grams(self) -> list[FloatArray]:
-        """Products of the columns of every group."""
-        if self._grams is None:
-            ones = np.ones(self.rows.shape[1])
-            self._grams = [self.rows.gram(ones, columns) for columns in self.groups]
-        return self._grams
+    def gram(self, columns: IndexArray) -> FloatArray:
+        """Products of some columns, made once."""
+        key = columns.tobytes()
+        if key not in self._grams:
+            self._grams[key] = self.rows.gram(np.ones(self.rows.shape[1]), columns)
+        return self._grams[key]
+
+    def _own(self, group: IndexArray, predictor: int) -> IndexArray:
+        """Columns of a group among the coefficients of a predictor."""
+        d = self.rows.shape[1]
+        return np.asarray(group[(group >= predictor * d) & (group < (predictor + 1) * d)] - predictor * d)
 
     def at(self, prior: FactorialGaussian) -> tuple[FloatArray, list[FloatArray]]:
-        """Prior means ``(predictors, n)``, and a covariance for every predictor, which all have the same one."""
-        (n, d), means, variance = self.rows.shape, prior.mean, prior.variance
-        center = np.zeros((prior.dim // d, n))
+        """Prior means ``(predictors, n)``, and a covariance for every predictor."""
+        (n, d), means = self.rows.shape, prior.mean
+        count = prior.dim // d
+        center = np.zeros((count, n))
         if np.any(means):
             center = self.rows.times(means.reshape(-1, d).T).T
-        variance = variance[:d]
-        left = np.ones(d, dtype=bool)
-        for columns in self.groups:
-            left[columns] = False
-        rest = np.flatnonzero(left)
-        if self._rest is None or not np.array_equal(self._rest[0], variance[rest]):
-            self._rest = variance[rest], self.rows.gram(variance, rest)
-        total = self._rest[1].copy()
-        for columns, gram in zip(self.groups, self.grams, strict=True):
-            total += variance[columns[0]] * gram
-        return center, [total] * len(center)
+        found: list[FloatArray] = []
+        for k, variance in enumerate(prior.variance.reshape(count, d)):
+            if k and np.array_equal(variance, prior.variance[:d]):
+                found.append(found[0])
+                continue
+            own, left = [self._own(group, k) for group in self.groups], np.ones(d, dtype=bool)
+            for columns in own:
+                left[columns] = False
+            rest = np.flatnonzero(left)
+            if k not in self._rest or not np.array_equal(self._rest[k][0], variance[rest]):
+                self._rest[k] = variance[rest], self.rows.gram(variance, rest)
+            total = self._rest[k][1].copy()
+            for columns in own:
+                if columns.size:
+                    total += variance[columns[0]] * self.gram(columns)
+            found.append(total)
+        return center, found
 
-    def slopes(self, prior: FactorialGaussian, groups: Sequence[Any]) -> list[list[FloatArray]]:
+    def slopes(self, prior: FactorialGaussian, groups: Sequence[Any]) -> list[list[FloatArray | None]]:
         """Differentiate by the logarithms of the variances of the groups, which must be these groups."""
-        count = prior.dim // self.rows.shape[1]
-        each = (prior.variance[columns[0]] * gram for columns, gram in zip(self.groups, self.grams, strict=True))
-        return [[one] * count for one in each]
+        count, found = prior.dim // self.rows.shape[1], []
+        for group in self.groups:
+            each: list[FloatArray | None] = []
+            for columns in (self._own(group, k) for k in range(count)):
+                each.append(prior.variance[group[0]] * self.gram(columns) if columns.size else None)
+            found.append(each)
+        return found
 
 
 class _Directions(NamedTuple):
@@ -371,8 +387,10 @@ class KernelPosterior:
             if wide.shape[1]:
                 W -= wide @ wide.T
             for i, slopes in enumerate(found):
-                along[i, s] = slopes[s] @ f.weights[s]
-                gradient[i] += 0.5 * (float(f.weights[s] @ along[i, s]) - float(np.vdot(W, slopes[s])))
+                slope = slopes[s]
+                if slope is not None:
+                    along[i, s] = slope @ f.weights[s]
+                    gradient[i] += 0.5 * (float(f.weights[s] @ along[i, s]) - float(np.vdot(W, slope)))
         if weight is not None:
             a, T = f.weights[0], self.precisions
             along[k, 0] = 2.0 * a / T
@@ -380,25 +398,6 @@ class KernelPosterior:
         narrow = np.einsum("isn,snm->im", along, M)
         wide = np.einsum("isn,snm->im", along, f.widened)
         return gradient, 0.5 * (narrow @ narrow.T - wide @ wide.T)
-
-    def growth(self, groups: Sequence[Any]) -> FloatArray:
-        """Largest growth of a posterior variance by the uncertainty of every hyperparameter, per variance of that.
-
-        Means of predictors move, and what few rows leave of the prior variances of many coefficients is all of it.
-
-        Parameters
-        ----------
-        groups
-            Which hyperparameters are to be found.
-        """
-        f, M, variance, found = self.factor, self.narrowed(), self.variance(), []
-        for slopes in self.kernel.slopes(self.prior, groups):
-            moved = np.array([slope @ one for slope, one in zip(slopes, f.weights, strict=True)])
-            inside = np.einsum("sn,snm->m", moved, M), np.einsum("sn,snm->m", moved, f.widened)
-            back = M @ inside[0] - f.widened @ inside[1]
-            moved -= np.array([kernel @ one for kernel, one in zip(self.kernels, back, strict=True)])
-            found.append(float(np.max(np.square(moved.ravel()) / variance)) + 0.5)
-        return np.array(found)
 
     @property
     def explained(self) -> float:
@@ -491,6 +490,26 @@ class RowsPosterior(KernelPosterior):
     ) -> None:
         count = prior.dim // kernel.rows.shape[1]
         super().__init__(kernel, prior, None if count == 1 else count, start)
+
+    def growth(self, groups: Sequence[Any]) -> FloatArray:
+        """Largest growth of a posterior variance by the uncertainty of every hyperparameter, per variance of that.
+
+        Parameters
+        ----------
+        groups
+            Which hyperparameters are to be found.
+        """
+        f, rows, prior, variance = self.factor, self.kernel.rows, self.prior.variance, self.gaussian().variance
+        pinned, M, found = np.minimum(variance / prior, 1.0), self.narrowed(), []
+        for group, slopes in zip(groups, self.kernel.slopes(self.prior, groups), strict=True):
+            pairs = zip(slopes, f.weights, strict=True)
+            moved = np.array([np.zeros(one.size) if slope is None else slope @ one for slope, one in pairs])
+            inside = np.einsum("sn,snm->m", moved, M), np.einsum("sn,snm->m", moved, f.widened)
+            fewer = f.weights - (M @ inside[0] - f.widened @ inside[1])
+            moves = prior * np.concatenate([rows.transposed_times(one[:, None])[:, 0] for one in fewer])
+            grown = np.square(moves) / variance + 0.5 * pinned
+            found.append(float(np.max(grown[group.columns])))
+        return np.array(found)
 
     def natural(self, log_scale: float) -> RowsNatural:
         """Natural parameters of all sites, with this scale of their product."""

@@ -32,6 +32,7 @@ from cavity._version import __version__
 from cavity.ep.hyperparameters import Group
 from cavity.ep.posteriors import DenseNatural, DiagonalNatural, SparseNatural
 from cavity.ep.result import Refusal, Status, Trace
+from cavity.ep.wide import LinearKernel, RowsNatural
 from cavity.estimators.checkpoints import PLAIN_KINDS, blaming, opened, read_array, replaced, write_array
 from cavity.estimators.classifier import EPClassifier
 from cavity.estimators.columns import ColumnDesign, Preprocessing
@@ -43,21 +44,22 @@ from cavity.estimators.regressor import EPRegressor
 from cavity.estimators.rows import Data, KeptRows, Order, Totals
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.gaussians.factorial import FactorialGaussian
+from cavity.gaussians.wide import WideRows
 from cavity.losses import joint
 from cavity.terms.prior import Block, Prior, StructuredPrior
 from cavity.terms.structures import Correlated, Exponential, Scaled
 
 _HEADER, _FORMAT = "cavity.json", 3
 _MODELS = (EPClassifier, EPRegressor)
-_COVARIANCES = {"full": DenseNatural, "sparse": SparseNatural, "diagonal": DiagonalNatural}
+_COVARIANCES = {"full": DenseNatural, "sparse": SparseNatural, "rows": RowsNatural, "diagonal": DiagonalNatural}
 _PARTS_OF_MODELS = (Fitted, StreamState, ColumnDesign, Labels, Numbers)
 _STATE = (FactorialGaussian, Group, Plan, Totals, Columns, ColumnSums, Trace, Data, KeptRows, Order, Refusal, Status)
+_ROWS = (LinearKernel, WideRows)
 _TERMS = (Block, StructuredPrior, Correlated, Exponential, Scaled)
 _LOSSES = [getattr(place, name) for place in (losses, joint) for name in place.__all__]
 _PLAIN = (bool, int, float, str, object)
-_OWN = {
-    c.__name__: c for c in (*_MODELS, *_COVARIANCES.values(), *_PARTS_OF_MODELS, *_STATE, *_TERMS, *_LOSSES, *_PLAIN)
-}
+_OF_STATE = (*_COVARIANCES.values(), *_PARTS_OF_MODELS, *_STATE, *_ROWS, *_TERMS)
+_OWN = {c.__name__: c for c in (*_MODELS, *_OF_STATE, *_LOSSES, *_PLAIN)}
 _SCALARS = (np.float64, np.float32, np.int64, np.int32, np.int16, np.int8, np.uint64, np.uint8, np.bool_, np.str_)
 _COMPRESSED = (sparse.csr_array, sparse.csc_array, sparse.csr_matrix, sparse.csc_matrix)
 # Kinds of targets that a loss may be made for.
@@ -408,6 +410,9 @@ def _check_sites(known: Any, columns: int) -> None:
     if isinstance(known, DiagonalNatural):
         _need(known.sites.dim == columns and known.sites.is_finite, "a product of Gaussians does not fit the columns")
         return
+    if isinstance(known, RowsNatural):
+        _check_rows(known, columns)
+        return
     information, shift = known.information, known.shift
     _need(_is_array(shift, (columns,)), "a shift does not fit the columns, or is not finite")
     _need(_are_finite(known.log_scale), "a scale is not finite")
@@ -422,6 +427,32 @@ def _check_sites(known: Any, columns: int) -> None:
     _need(bool(np.all(entries.row <= entries.col)), "an information matrix is not an upper triangle")
     _need(_are_places(border, columns), "a border does not fit the columns")
     _need(np.unique(border).size == border.size, "a border names a column twice")
+
+
+def _check_rows(known: RowsNatural, columns: int) -> None:
+    """Look at sites in the space of the rows, and at these rows."""
+    kernel, precisions, shift = known.kernel, known.precisions, known.shift
+    _need(isinstance(kernel, LinearKernel) and isinstance(kernel.rows, WideRows), "its rows are none")
+    rows = kernel.rows
+    X, order = rows.X, rows.order
+    dense = isinstance(X, np.ndarray) and X.ndim == 2
+    _need(dense or (sparse.issparse(X) and X.format == "csr"), "its rows are no matrix")
+    entries = X if dense else X.data
+    _need(entries.dtype in (np.float64, np.float32) and bool(np.all(np.isfinite(entries))), "its rows are not finite")
+    if not dense:
+        X.sum_duplicates()
+    _need(isinstance(rows.intercept, bool), "its rows have no intercept")
+    _check_columns(Columns(rows.center, rows.unit), X.shape[1])
+    _need(_are_places(order, X.shape[0]) and order.size > 0, "its rows are no rows")
+    predictors, odd = divmod(columns, rows.shape[1])
+    vector = () if predictors == 1 else (predictors,)
+    _need(predictors >= 1 and odd == 0, "its rows do not fit the columns")
+    _need(_is_array(shift, (order.size, *vector)), "a shift does not fit the rows, or is not finite")
+    _need(_is_array(precisions, (order.size, *vector, *vector)), "a precision does not fit the rows, or is not finite")
+    _need(_are_finite(known.log_scale), "a scale is not finite")
+    groups = kernel.groups
+    _need(isinstance(groups, tuple) and all(_are_places(one, columns) for one in groups), "its groups are none")
+    _need(all(one.size and np.all(np.diff(one) > 0) for one in groups), "a group names a column twice")
 
 
 def _check_columns(columns: Any, width: int) -> None:

@@ -15,6 +15,7 @@ from cavity._types import FloatArray
 from cavity.ep.blocks import noise_slope
 from cavity.ep.hyperparameters import Group, NormalRows
 from cavity.ep.posteriors import DenseNatural, NaturalParameters, SparseNatural
+from cavity.ep.wide import RowsNatural
 from cavity.estimators.parameters import LARGEST_TARGET, Plan, moderate_number, plan_joint
 from cavity.estimators.posterior import RATE, mixing
 from cavity.estimators.rows import (
@@ -349,7 +350,7 @@ class Numbers:
         """Natural parameters of the log noise scale that was found from all rows of a fit."""
         if not self.finds_scale or noise is None:
             return 0.0, 0.0
-        normal = isinstance(loss, losses.Squared) and isinstance(sites, DenseNatural | SparseNatural)
+        normal = isinstance(loss, losses.Squared) and isinstance(sites, DenseNatural | SparseNatural | RowsNatural)
         information = 2.0 * totals.rows if normal else max(float(noise[1]), 1e-3)
         return information, information * float(np.log(getattr(loss, "scale", 1.0)))
 

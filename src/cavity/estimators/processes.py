@@ -19,17 +19,17 @@ from cavity._types import FloatArray
 from cavity.ep.processes import Process, ProcessRows, maximise
 from cavity.ep.result import warn_of
 from cavity.estimators.classifier import (
-    LOSSES,
-    check_count,
-    classes_and_codes,
     log_probabilities,
     normalised,
     softmax_log_probability,
     softmax_probability,
 )
+from cavity.estimators.labels import LOSSES as LABEL_LOSSES
+from cavity.estimators.labels import check_count, classes_and_codes
+from cavity.estimators.numbers import LOSSES as NUMBER_LOSSES
 from cavity.estimators.parameters import moderate_number
 from cavity.estimators.posterior import RATE
-from cavity.estimators.regressor import _LOSSES, _levels, score_of
+from cavity.estimators.regressor import _levels, score_of
 from cavity.estimators.runs import signs_of
 from cavity.losses.joint import Softmax
 from cavity.losses.noise import predictive_quantile, predictive_std, with_scale
@@ -229,7 +229,9 @@ class EPGaussianProcessClassifier(ClassifierMixin, _GaussianProcess):  # type: i
             The fitted estimator.
         """
         self._check_common()
-        loss = LOSSES[one_of("loss", self.loss, tuple(LOSSES))]() if isinstance(self.loss, str) else self.loss
+        loss = (
+            LABEL_LOSSES[one_of("loss", self.loss, tuple(LABEL_LOSSES))]() if isinstance(self.loss, str) else self.loss
+        )
         if getattr(loss, "targets", None) != "signs" or isinstance(loss, type):
             raise ValueError(f"loss must be made for labels of two classes, got {loss!r}")
         X, y = validate_data(self, X, y, dtype=np.float64)
@@ -483,7 +485,7 @@ class EPGaussianProcessRegressor(RegressorMixin, _GaussianProcess):  # type: ign
         return score_of(self._processes[0].loss, y, self.predict(X), sample_weight)
 
     def _kind(self) -> Any:
-        loss = _LOSSES.get(self.loss, losses.Squared) if isinstance(self.loss, str) else self.loss
+        loss = NUMBER_LOSSES.get(self.loss, losses.Squared) if isinstance(self.loss, str) else self.loss
         return (loss() if isinstance(loss, type) else loss).targets
 
     def _make_loss(self, unit: float) -> tuple[Any, bool]:
@@ -495,7 +497,7 @@ class EPGaussianProcessRegressor(RegressorMixin, _GaussianProcess):  # type: ign
             if "scale" in getattr(loss, "_fields", ()) and loss.targets == "reals":
                 loss = with_scale(loss, float(loss.scale) / unit)
             return loss, False
-        made: Any = _LOSSES[one_of("loss", loss, tuple(_LOSSES))]
+        made: Any = NUMBER_LOSSES[one_of("loss", loss, tuple(NUMBER_LOSSES))]
         if loss == "poisson":
             return made(), False
         finds = isinstance(self.scale, str)

@@ -25,8 +25,9 @@ from cavity.ep.posteriors import (
     SparsePosterior,
 )
 from cavity.ep.result import Refusal, Result, Status
+from cavity.ep.wide import LinearKernel, RowsPosterior
 from cavity.estimators.checkpoints import Checkpoint
-from cavity.estimators.parameters import Parameters, Plan, PlannedRows, threads_for
+from cavity.estimators.parameters import MOST_ROWS, Parameters, Plan, PlannedRows, threads_for
 from cavity.estimators.progress import loop_report
 from cavity.estimators.rows import Data, squared, with_intercept
 from cavity.factors import LinearBatches
@@ -35,6 +36,7 @@ from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis, analyse
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.factorial import FactorialGaussian
+from cavity.gaussians.wide import WideRows
 from cavity.losses import Loss, offers
 from cavity.losses.noise import log_normalizer, with_scale
 from cavity.moments import tilts
@@ -127,15 +129,18 @@ def run_blocks(
     # The analysis of rows that are not in memory has no rows of its own.
     matrix = None if analysis is None or analysis.rows is None else rows.matrix()
     starts = [loss] if checkpoint is not None else _starts(loss, rows, free)
+    kernel = _kernel_for(rows, problem) if problem.plan.covariance == "rows" else None
     outcomes = []
     for k in range(len(rows.targets)):
         tried = []
         for start in starts:
-            work: RowPosterior = (
-                work_for(rows, problem.prior)
-                if analysis is None
-                else SparsePosterior(rows, analysis, problem.prior, matrix)
-            )
+            work: RowPosterior | RowsPosterior
+            if kernel is not None:
+                work = RowsPosterior(kernel, problem.prior)  # type: ignore[arg-type]
+            elif analysis is not None:
+                work = SparsePosterior(rows, analysis, problem.prior, matrix)
+            else:
+                work = work_for(rows, problem.prior)
             with loop_report(p.verbose, p.max_iter, p.tol, rows.shape[0], (k, len(rows.targets))) as report:
                 state, after_loop = course_of(k, report, checkpoint)
                 found = run(
@@ -152,6 +157,14 @@ def run_blocks(
                 tried.append(found)
         outcomes.append(max(tried, key=lambda one: _density(one, rows, k)) if len(tried) > 1 else tried[0])
     return outcomes
+
+
+def _kernel_for(rows: Rows, problem: Problem) -> LinearKernel:
+    """Prior covariance of the linear predictors of these rows."""
+    columns = rows.columns or Columns.plain(rows.X.shape[1])
+    order = np.asarray(rows.order, dtype=np.intp)
+    groups = tuple(group.columns for group in problem.hyperparameters.groups)
+    return LinearKernel(WideRows(rows.X, order, *columns, rows.intercept), groups)
 
 
 def _starts(loss: Any, rows: Any, free: Hyperparameters) -> list[Any]:
@@ -377,6 +390,7 @@ class InMemory:
     rows: Rows
     widest: int = WIDEST_COVARIANCE
     patience: float = 1.0
+    most_rows: int = MOST_ROWS
 
     @property
     def shape(self) -> tuple[int, int]:

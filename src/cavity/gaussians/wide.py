@@ -12,7 +12,7 @@ variances, draws and covariances are passes over the columns, at :math:`O(n^2 d)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +22,8 @@ from scipy.linalg import eigh, solve_triangular
 from scipy.linalg.blas import dgemm, dsyrk
 
 from cavity._types import FloatArray, IndexArray
+from cavity.gaussians.affine import AffineGaussian, Change
+from cavity.gaussians.mixture import GaussianMixture
 
 # Entries of a dense block of columns that are held at once, unless the space of the rows is larger than that: 1 MB.
 _AT_ONCE = 1 << 17
@@ -297,8 +299,8 @@ class RowsGaussian:
     narrowed
         The matrix M, whose columns are as many as there are sites.
     triangle
-        A triangular matrix L with :math:`L L^\top = I - M^\top X V X^\top M`, by which draws are made; None where it has
-        to be found.
+        A triangular matrix L with :math:`L L^\top = I - M^\top X V X^\top M`, by which draws are made; None where it
+        has to be found.
     widened
         The matrix N, of sites of negative precision.
     log_mass
@@ -331,12 +333,12 @@ class RowsGaussian:
 
     def _up(self, values: FloatArray) -> FloatArray:
         """Predictors of the rows, of vectors of coefficients."""
-        copies = values.reshape(self.copies, -1, values.shape[1])
+        copies = values.reshape(self.copies, self.rows.shape[1], values.shape[1])
         return np.concatenate([self.rows.times(one) for one in copies])
 
     def _down(self, values: FloatArray) -> FloatArray:
         """Transpose of `_up`."""
-        copies = values.reshape(self.copies, -1, values.shape[1])
+        copies = values.reshape(self.copies, self.rows.shape[0], values.shape[1])
         return np.concatenate([self.rows.transposed_times(one) for one in copies])
 
     @cached_property
@@ -391,7 +393,8 @@ class RowsGaussian:
         """
         roots, e = np.sqrt(self.prior_variance)[:, None], noise.T
         kernel = self._kernel() if self.widened.shape[1] or self.triangle is None else np.empty((0, 0))
-        identity, triangle = np.eye(self.narrowed.shape[1]), self.triangle
+        identity = np.eye(self.narrowed.shape[1])
+        triangle: Any = self.triangle
         if triangle is None:
             triangle = np.linalg.cholesky(identity - self.narrowed.T @ kernel @ self.narrowed)
         if self.widened.shape[1]:
@@ -450,7 +453,7 @@ class RowsGaussian:
         return np.asarray(np.maximum(np.einsum("ij,ij->j", right, self.covariance_with(right)), 0.0))
 
     def combination(self, weights: FloatArray) -> RowsGaussian:
-        """Gaussian of a combination of several linear predictors, whose coefficients have the same prior.
+        """Gaussian of a combination of several linear predictors, whose coefficients have the same prior, or of one.
 
         Parameters
         ----------
@@ -458,6 +461,7 @@ class RowsGaussian:
             Weights of the predictors.
         """
         (n, d), size = self.rows.shape, float(weights @ weights)
+        first = int(np.flatnonzero(weights)[0])
         mean = weights @ self.prior_mean.reshape(-1, d)
 
         def combined(parts: FloatArray) -> FloatArray:
@@ -466,10 +470,108 @@ class RowsGaussian:
         return RowsGaussian(
             self.rows,
             mean,
-            size * self.prior_variance[:d],
+            size * self.prior_variance[first * d : (first + 1) * d],
             combined(self.weights)[:, 0],
             combined(self.narrowed),
             None,
             combined(self.widened),
             self.log_mass,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class JointRowsGaussian:
+    """Coefficients of several linear predictors in changed units, as one Gaussian or a mixture of some.
+
+    Parameters
+    ----------
+    parts
+        The Gaussian, or several with weights that sum to one.
+    change
+        What is changed in the coefficients of every predictor.
+    weights
+        Weights of the parts.
+    """
+
+    parts: RowsGaussian | tuple[RowsGaussian, ...]
+    change: Change
+    weights: FloatArray = field(default_factory=lambda: np.ones(1))
+
+    @classmethod
+    def mixture(cls, mixture: GaussianMixture) -> JointRowsGaussian:
+        """Join what a mixture has of these."""
+        each = mixture.parts
+        return cls(tuple(part.parts for part in each), each[0].change, mixture.weights)
+
+    @property
+    def _all(self) -> tuple[RowsGaussian, ...]:
+        return self.parts if isinstance(self.parts, tuple) else (self.parts,)
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates."""
+        return self._all[0].dim
+
+    @property
+    def log_mass(self) -> float:
+        """Logarithm of the integral."""
+        return self._all[0].log_mass
+
+    def marginals(self, mix: FloatArray) -> tuple[Any, ...]:
+        """Gaussians or mixtures of combinations of the predictors, each for itself.
+
+        Parameters
+        ----------
+        mix
+            Weights of the predictors, a combination per row.
+        """
+        found: list[Any] = []
+        for row in mix:
+            each = tuple(AffineGaussian(part.combination(row), self.change) for part in self._all)
+            found.append(each[0] if len(each) == 1 else GaussianMixture(self.weights, each, each[0].log_mass))
+        return tuple(found)
+
+    def draws(self, mix: FloatArray, noise: FloatArray) -> FloatArray:
+        """Draws of the coefficients of combinations of the predictors, ``(draws, combinations, columns)``.
+
+        Parameters
+        ----------
+        mix
+            As in `marginals`.
+        noise
+            Standard normal numbers ``(draws, dim)``.
+        """
+        drawn = GaussianMixture(self.weights, self._all, self.log_mass).draws(noise)
+        copies = drawn.reshape(len(noise), mix.shape[1], -1).transpose(1, 2, 0)
+        return np.asarray(np.einsum("pk,kcn->npc", mix, np.array([self.change.coefficients(one) for one in copies])))
+
+    def predictors(self, rows: Any) -> tuple[FloatArray, FloatArray]:
+        """Means ``(m, predictors)`` and covariances ``(m, predictors, predictors)`` at rows as they come.
+
+        Parameters
+        ----------
+        rows
+            Rows ``(m, d)``, dense or sparse.
+        """
+        inner = self.change.rows(rows)
+        each = [part.predictors(inner) for part in self._all]
+        mean = sum(weight * one for weight, (one, _) in zip(self.weights, each, strict=True))
+        covariance = sum(
+            weight * (spread + np.einsum("mk,ml->mkl", one - mean, one - mean))
+            for weight, (one, spread) in zip(self.weights, each, strict=True)
+        )
+        return np.asarray(mean), np.asarray(covariance)
+
+    def predictor_variance(self, rows: FloatArray) -> FloatArray:
+        """Variances of combinations ``(m, dim)`` of all coefficients.
+
+        Parameters
+        ----------
+        rows
+            Their weights.
+        """
+        copies = rows.reshape(len(rows), self._all[0].copies, -1).transpose(1, 0, 2)
+        inner = np.concatenate([self.change.rows(one) for one in copies], axis=1)
+        means = np.array([inner @ part.mean for part in self._all])
+        variances = np.array([part.predictor_variance(inner) for part in self._all])
+        return np.asarray(self.weights @ (variances + np.square(means - self.weights @ means)))
