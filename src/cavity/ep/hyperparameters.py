@@ -517,7 +517,7 @@ def settings_around(
 
 
 def _uncertain(
-    posterior: Posterior, groups: Sequence[Group], rows: NormalRows | None, information: float | None
+    posterior: Any, groups: Sequence[Group], rows: NormalRows | None, information: float | None
 ) -> list[int | None]:
     """Which hyperparameters to average over: at most three, whose uncertainty raises a posterior variance most."""
     prior = posterior.prior

@@ -40,6 +40,7 @@ from cavity.estimators.fitted import Fitted, StreamState
 from cavity.estimators.labels import Labels
 from cavity.estimators.numbers import Numbers
 from cavity.estimators.parameters import Plan
+from cavity.estimators.processes import EPGaussianProcessClassifier, EPGaussianProcessRegressor
 from cavity.estimators.regressor import EPRegressor
 from cavity.estimators.rows import Data, KeptRows, Order, Totals
 from cavity.factors.columns import Columns, ColumnSums
@@ -125,6 +126,10 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
     """
     if not isinstance(model, BaseEstimator):
         raise TypeError(f"model must be an estimator, got {type(model).__name__}")
+    if isinstance(model, EPGaussianProcessClassifier | EPGaussianProcessRegressor):
+        raise TypeError(
+            "a file of a model cannot hold a Gaussian process, whose kernel may be anyone's; joblib.dump can"
+        )
     arrays: list[Any] = []
     header = {"format": _FORMAT, "cavity": __version__, "model": _described(model, arrays)}
     with replaced(path) as file, ZipFile(file, "w") as archive:
