@@ -66,7 +66,8 @@ def test_everything_is_that_of_a_full_covariance(model, classes, parameters, kin
             np.testing.assert_allclose(one, other, **close)
     if classes != 3:
         weights = {"x0": 1.0, "x1": -2.0}
-        np.testing.assert_allclose(wide.contrast(weights), full.contrast(weights), **close)
+        moments = [np.asarray(one.contrast(weights))[:, :2] for one in (wide, full)]
+        np.testing.assert_allclose(*moments, **close)
 
 
 @pytest.mark.parametrize("kind", ["dense", "csr", "fortran", "float32"])
