@@ -14,14 +14,8 @@ from cavity.optimize import Minimum, minimize
 
 if TYPE_CHECKING:
     from cavity import datasets
-    from cavity.estimators import (
-        EPClassifier,
-        EPGaussianProcessClassifier,
-        EPGaussianProcessRegressor,
-        EPRegressor,
-        load,
-        save,
-    )
+    from cavity.estimators import EPClassifier, EPRegressor, load, save
+    from cavity.estimators.processes import EPGaussianProcessClassifier, EPGaussianProcessRegressor
 
 __all__ = [
     "CostFactor",
@@ -53,7 +47,9 @@ def __getattr__(name: str) -> Any:
     # scikit-learn and Numba are loaded when they are first needed: importing cavity stays quick.
     if name == "datasets":
         return import_module(f"cavity.{name}")
-    if name in ("load", "save") or (name in __all__ and name.startswith("EP")):
+    if name in ("EPGaussianProcessClassifier", "EPGaussianProcessRegressor"):
+        return getattr(import_module("cavity.estimators.processes"), name)
+    if name in ("EPClassifier", "EPRegressor", "load", "save"):
         globals()[name] = getattr(import_module("cavity.estimators"), name)
         return globals()[name]
     raise AttributeError(f"module 'cavity' has no attribute {name!r}")

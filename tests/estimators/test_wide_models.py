@@ -188,3 +188,14 @@ def test_separable_classes_have_a_bounded_variance():
     assert 0.0 < spread < 30.0
     assert np.all(np.isfinite(model.predict_log_proba(X)))
     assert model.score(X, y) > 0.9
+
+
+def test_a_summary_of_the_largest_coefficients():
+    X, y = made()
+    model = EPClassifier(prior_variance=0.02).fit(X, y)
+    whole, largest = model.summary(), model.summary(top=7)
+    ratios = np.abs(whole["mean"]) / whole["std"]
+    assert list(largest.index) == list(ratios.sort_values(ascending=False).index[:7])
+    assert whole.loc[largest.index].equals(largest)
+    with pytest.raises(ValueError, match="top must be"):
+        model.summary(top=0)

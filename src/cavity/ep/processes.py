@@ -169,9 +169,12 @@ def maximise(
             found = rows.fit(theta, K, float(np.exp(psi[-1])) if finds_scale else None)
         except ImproperError:
             found = None
-        refused = found is None or found.result.status not in (Status.CONVERGED, Status.MAX_ITER)
-        value = np.inf if found is None or refused else rate * spread - found.log_evidence
-        if found is None or not np.isfinite(value):  # no evidence there: the search takes a shorter step
+        # Where EP does not converge it has no evidence: the search takes a shorter step.
+        is_known = found is not None and found.result.status is Status.CONVERGED
+        value = rate * spread - found.log_evidence if found is not None and is_known else np.inf
+        if best[1] is None:
+            best = value, found
+        if found is None or not np.isfinite(value):
             rows.sites = None
             return (best[0] if np.isfinite(best[0]) else 0.0) + 1e3, np.zeros_like(psi)
         gradient = -found.gaussian.slopes(slopes)
@@ -188,10 +191,17 @@ def maximise(
     for start in starts:
         rows.sites = None
         psi = np.append(start, np.log(first)) if finds_scale else start
-        value = cost(psi)[0]
+        value, gradient = cost(psi)
+        # The first step goes down the gradient: in this unit of the cost no logarithm moves by more than one.
+        unit = max(float(np.max(np.abs(gradient), initial=0.0)), 1.0)
+
+        def scaled(psi: FloatArray, unit: float = unit) -> tuple[float, FloatArray]:
+            value, gradient = cost(psi)
+            return value / unit, gradient / unit
+
         # In nats: what is left to gain far below where the data begin to prefer one of two values.
-        enough = {"ftol": 0.1 * GAIN / max(abs(value), 1.0), "maxfun": _EVALUATIONS}
-        minimize(cost, psi, jac=True, method="L-BFGS-B", bounds=limits, options=enough)
+        enough = {"ftol": 0.1 * GAIN / max(abs(value), unit), "maxfun": _EVALUATIONS}
+        minimize(scaled, psi, jac=True, method="L-BFGS-B", bounds=limits, options=enough)
     if best[1] is None:
         raise ValueError("the evidence is beyond what numbers can hold: bring inputs and targets to ordinary sizes")
     return best[1]

@@ -4,7 +4,6 @@ from cavity.estimators.base import ConditionalDeviationsWarning
 from cavity.estimators.classifier import EPClassifier
 from cavity.estimators.files import load, save
 from cavity.estimators.parameters import Plan
-from cavity.estimators.processes import EPGaussianProcessClassifier, EPGaussianProcessRegressor
 from cavity.estimators.progress import Progress
 from cavity.estimators.regressor import EPRegressor
 from cavity.estimators.streams import SortedStreamWarning
@@ -12,8 +11,6 @@ from cavity.estimators.streams import SortedStreamWarning
 __all__ = [
     "ConditionalDeviationsWarning",
     "EPClassifier",
-    "EPGaussianProcessClassifier",
-    "EPGaussianProcessRegressor",
     "EPRegressor",
     "Plan",
     "Progress",

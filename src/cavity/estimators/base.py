@@ -412,7 +412,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         if plan.covariance == "diagonal" and plan.chosen and is_new:
             text = (
                 "standard deviations are conditional on the other coefficients, and so too small where columns are "
-                f"correlated: {plan.reason}. Use fewer columns; covariance='diagonal' accepts this without a "
+                f"correlated: {plan.reason}. Use fewer rows or columns; covariance='diagonal' accepts this without a "
                 "warning"
             )
             warnings.warn(text, ConditionalDeviationsWarning, stacklevel=level)
@@ -548,7 +548,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
 
     # Reports.
 
-    def summary(self, level: float = 0.95) -> Any:
+    def summary(self, level: float = 0.95, top: int | None = None) -> Any:
         """Table of coefficients with means, standard deviations, intervals and the probability of being positive.
 
         For the logistic loss, counts and positive targets, the table also contains the exponentials of the mean and the
@@ -562,13 +562,15 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         ----------
         level : float, default=0.95
             Posterior probability of the intervals.
+        top : int or None, default=None
+            Show this many coefficients only, those that are largest relative to their standard deviation.
 
         Returns
         -------
         pandas.DataFrame or str
             A DataFrame if pandas is installed, text otherwise.
         """
-        return reports.summary(self._fitted, level)
+        return reports.summary(self._fitted, level, None if top is None else whole_number("top", top, least=1))
 
     def summary_columns(self, level: float = 0.95) -> tuple[list[Any], dict[str, FloatArray]]:
         """Labels and columns of `summary`, for those who do without pandas; arguments as there."""
