@@ -176,10 +176,10 @@ def timed_rounds() -> Iterator[list[float]]:
     """Times at which the rounds of a fit begin, but for the first, which comes in waves."""
     begun, plain = [], ClusterPartitions.sweep
 
-    def timed(partitions: ClusterPartitions, message: Message, mixes: Any) -> Any:
-        if not message.first:
+    def timed(partitions: ClusterPartitions, message: Message) -> Any:
+        if message.wave is None:
             begun.append(time.perf_counter())
-        return plain(partitions, message, mixes)
+        return plain(partitions, message)
 
     ClusterPartitions.sweep = timed  # type: ignore[method-assign]
     try:
@@ -282,7 +282,7 @@ def _swept(n: int, d: int, times: int = 10) -> float:
     rows = Rows.arrange(X, np.where(y, 1.0, -1.0)[None], None, True)
     prior = FactorialGaussian.from_moments(np.zeros(d + 1), 1.0)
     nothing = np.zeros((d + 1) * (d + 2) // 2), np.zeros(d + 1)
-    sites, sums = sweep(rows, None, Message(Logistic(), prior, *nothing, first=True))
+    sites, sums = sweep(rows, None, Message(Logistic(), prior, *nothing, wave=(0.0, 0.5)))
     message = Message(Logistic(), prior, sums.information, sums.shift)
     return _seconds(lambda: [sweep(rows, sites, message) for _ in range(times)])
 

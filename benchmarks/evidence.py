@@ -333,15 +333,15 @@ REALS = ("squared", "absolute", "huber", "quantile")
 
 
 def penalty(problem: Problem, variances: FloatArray) -> float:
-    """What the library subtracts from the log evidence: a rate times the spread that a group gives the predictor."""
+    """What the library subtracts from the log evidence, by the variance that a group gives the predictor."""
     squares = problem.X.multiply(problem.X) if sparse.issparse(problem.X) else np.square(problem.X)
     sizes = np.ravel(np.asarray(squares.mean(axis=0)))
-    spreads = np.sqrt([v * np.sum(sizes[columns]) for columns, v in zip(problem.groups, variances, strict=True)])
-    return rate(problem) * float(np.sum(spreads))
+    spreads = [v * np.sum(sizes[columns]) for columns, v in zip(problem.groups, variances, strict=True)]
+    return 0.5 * rate(problem) ** 2 * float(np.sum(spreads))
 
 
 def rate(problem: Problem) -> float:
-    """Rate of the exponential bound, per unit of the linear predictor."""
+    """Rate of the half-normal bound, per unit of the linear predictor."""
     return float(problem.make()._rate)
 
 

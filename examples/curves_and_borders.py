@@ -56,5 +56,5 @@ figure.colorbar(colors, ax=right)
 plt.show()
 
 # %%
-# **Conclusion.** The curve follows the rows that belong to it, and its band is narrow where there are many. The border has
-# no given form, and far from the rows the classifier says that it does not know.
+# **Conclusion.** The curve follows the rows that belong to it, and its band is narrow where there are many. The border
+# has no given form, and far from the rows the classifier says that it does not know.

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
-
-from cavity import datasets
 
 COMMANDS = (
+    "cavity example",
     "cavity fit train.csv --target deposit --model bank.cavity",
     "cavity predict bank.cavity test.csv --out predictions.csv",
     "cavity score bank.cavity test.csv",
@@ -24,7 +21,6 @@ def output(progress: bool) -> list[str]:
     lines = ["```text"]
     environment = os.environ | {"COLUMNS": "110", "NO_COLOR": "1"}
     with tempfile.TemporaryDirectory() as folder:
-        write_files(Path(folder))
         for command in COMMANDS:
             program, *arguments = shlex.split(command)
             done = subprocess.run(
@@ -38,13 +34,3 @@ def output(progress: bool) -> list[str]:
             )
             lines += [f"$ {command}", *done.stdout.splitlines()]
     return [*lines, "```"]
-
-
-def write_files(folder: Path) -> None:
-    """Write every second row of the Bank data set to train.csv, the others to test.csv."""
-    data = datasets.load("bank")
-    columns = [*data.features.values(), ["yes" if label > 0 else "no" for label in data.labels]]
-    rows = list(zip(*columns, strict=True))
-    for name, part in (("train.csv", rows[::2]), ("test.csv", rows[1::2])):
-        with (folder / name).open("w", newline="") as file:
-            csv.writer(file).writerows([[*data.features, "deposit"], *part])

@@ -14,7 +14,7 @@ from cavity.optimize import Minimum, minimize
 
 if TYPE_CHECKING:
     from cavity import datasets
-    from cavity.estimators import EPClassifier, EPRegressor, load, save
+    from cavity.estimators import EPClassifier, EPRegressor, compare, load, save
     from cavity.estimators.processes import EPGaussianProcessClassifier, EPGaussianProcessRegressor
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Status",
     "Update",
     "__version__",
+    "compare",
     "datasets",
     "fit",
     "load",
@@ -49,7 +50,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"cavity.{name}")
     if name in ("EPGaussianProcessClassifier", "EPGaussianProcessRegressor"):
         return getattr(import_module("cavity.estimators.processes"), name)
-    if name in ("EPClassifier", "EPRegressor", "load", "save"):
+    if name in ("EPClassifier", "EPRegressor", "compare", "load", "save"):
         globals()[name] = getattr(import_module("cavity.estimators"), name)
         return globals()[name]
     raise AttributeError(f"module 'cavity' has no attribute {name!r}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from numbers import Integral, Real
+from numbers import Real
 from reprlib import Repr
 from typing import Any, TypeVar
 
@@ -16,9 +16,9 @@ Choice = TypeVar("Choice", bound=str)
 
 def whole_number(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
     """Check a whole number, 3.0 included, within its limits."""
-    number, whole = _plain(value), None
-    if is_number(number) and (isinstance(number, Integral) or float(number).is_integer()):
-        whole = int(number)
+    plain, whole = _plain(value), None
+    if as_float(plain).is_integer() or (isinstance(plain, int) and not isinstance(plain, bool)):
+        whole = int(plain)  # which may be larger than any float
     if whole is None or (least is not None and whole < least) or (most is not None and whole > most):
         limits = "" if least is None else f" of at least {least}" if most is None else f" from {least} to {most}"
         raise ValueError(f"{name} must be a whole number{limits}, got {shown(value)}")
@@ -71,18 +71,13 @@ def flag(name: str, value: Any) -> bool:
 
 def as_float(value: Any) -> float:
     """Make a float of a number; NaN, which no limit allows, of anything else."""
-    if not is_number(value):
+    plain = _plain(value)
+    if isinstance(plain, bool) or not isinstance(plain, Real):
         return math.nan
     try:
-        return float(_plain(value))
+        return float(plain)
     except OverflowError:
         return math.inf
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is one real number, NaN included."""
-    plain = _plain(value)
-    return isinstance(plain, Real) and not isinstance(plain, bool)
 
 
 def shown(value: Any) -> str:

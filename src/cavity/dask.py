@@ -11,7 +11,7 @@ import operator
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -38,10 +38,10 @@ except ImportError as error:
 from cavity._checks import shown
 from cavity._types import FloatArray
 from cavity.ep.driver import Options
-from cavity.ep.partitions import Message, Mix, PartSites, Sums, log_scale, run, sweep
+from cavity.ep.partitions import Message, PartSites, Sums, log_scale, run, sweep
 from cavity.ep.result import Result
 from cavity.estimators import EPClassifier, EPRegressor
-from cavity.estimators.columns import Levels, encode, level_order, levels_of
+from cavity.estimators.columns import FirstRows, Levels, encode, level_order, levels_of
 from cavity.estimators.labels import classes_and_codes, codes_of
 from cavity.estimators.parameters import LARGEST_NUMBER, Parameters
 from cavity.estimators.progress import loop_report
@@ -54,7 +54,6 @@ from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.sparse import ColumnCounts, analyse_meetings, meetings
 
 Model = TypeVar("Model", EPClassifier, EPRegressor)
-Found = TypeVar("Found")
 
 # Times that a task is tried, and times that a round is begun again after losses before the fit is given up.
 _TRIES, _ROUNDS = 3, 100
@@ -131,7 +130,7 @@ def fit(
     """
     if not isinstance(estimator, EPClassifier | EPRegressor):
         raise ValueError(f"estimator must be an EPClassifier or an EPRegressor, got {shown(estimator)}")
-    blocks = _blocks_of(X, y, sample_weight, offset)
+    blocks = _blocks_of(X, {"y": y, "sample_weight": sample_weight, "offset": offset})
     tasks = _Tasks(client)
     try:
         estimator.fit(_Source(tasks, blocks, join), checkpoint=checkpoint, every=every)
@@ -172,14 +171,14 @@ def _per_partition(estimator: Any, method: str, X: Any, like: Any) -> Any:
     model = dask.delayed(estimator, traverse=False)
     if isinstance(X, list | tuple):
         return [dask.delayed(_predicted)(model, method, block, like) for block in X]
-    if isinstance(X, da.Array):
-        if X.ndim != 2 or X.numblocks[1] != 1:
-            raise ValueError("X must be a matrix that is split by rows only: X.rechunk({1: -1})")
+    if isinstance(X, da.Array) and X.ndim == 2 and X.numblocks[1] == 1:
         blocks, rows = X.to_delayed().ravel(), X.chunks[0]
     elif is_dask_collection(X) and hasattr(X, "columns"):
         blocks, rows = X.to_delayed(), [np.nan] * X.npartitions
     else:
-        raise ValueError(f"X must be a Dask array, a Dask DataFrame or a list of blocks, got {shown(X)}")
+        raise ValueError(
+            f"X must be a Dask array that is split by rows only, a Dask DataFrame or a list of blocks, got {shown(X)}"
+        )
     parts = [
         da.from_delayed(dask.delayed(_predicted)(model, method, block, like), (size, *like.shape[1:]), meta=like)
         for block, size in zip(blocks, rows, strict=True)
@@ -192,85 +191,77 @@ def _predicted(model: Any, method: str, block: Any, like: Any) -> Any:
     return getattr(model, method)(block) if block.shape[0] else like
 
 
-# Blocks of rows from collections: rows, targets, weights or None, offsets or None; each lazy or a value.
-_Parts = tuple[Any, Any, Any, Any]
-
-
-def _blocks_of(X: Any, y: Any, sample_weight: Any, offset: Any) -> list[_Parts]:
-    """Split collections into blocks of rows, before anything is computed."""
-    others = {"y": y, "sample_weight": sample_weight, "offset": offset}
+def _blocks_of(X: Any, others: dict[str, Any]) -> list[Sequence[Any]]:
+    """Split collections into blocks before anything is computed: rows, targets, weights or None, offsets or None."""
     if isinstance(X, list | tuple):
         return _blocks_of_lists(X, others)
     if isinstance(X, da.Array):
-        rows, split = _blocks_of_array(X), _like_array
+        if X.ndim != 2:
+            raise ValueError(f"X must have two dimensions, got {X.ndim}")
+        if X.dtype == object:
+            raise ValueError(
+                "X must hold numbers, got dtype object: convert it with X.astype(float), or pass a DataFrame"
+            )
+        if X.numblocks[1] != 1:
+            raise ValueError(
+                f"X must be split by rows only, got {X.numblocks[1]} blocks of columns: X.rechunk({{1: -1}})"
+            )
+        split = _chunks_of
     elif is_dask_collection(X) and hasattr(X, "columns") and hasattr(X, "to_delayed"):
-        rows, split = X.to_delayed(), _like_table
+        split = _partitions_of
     else:
         raise ValueError(
             "X must be a Dask array, a Dask DataFrame or a list of blocks, got "
             f"{shown(X)}; rows in memory are fitted by the estimator itself"
         )
-    if y is None:
+    if others["y"] is None:
         raise ValueError("y is missing: pass the targets of the rows")
+    rows = split("X", X, X)
     each = [[None] * len(rows) if part is None else split(name, part, X) for name, part in others.items()]
     return list(zip(rows, *each, strict=True))
 
 
-def _blocks_of_lists(X: Sequence[Any], others: dict[str, Any]) -> list[_Parts]:
+def _blocks_of_lists(X: Sequence[Any], others: dict[str, Any]) -> list[Sequence[Any]]:
     if not X:
         raise ValueError("X must hold at least one block, got an empty list")
     if others["y"] is None:
         if any(part is not None for part in others.values()):
-            raise ValueError(
-                "blocks without y must hold their weights and offsets themselves: (X, y, weights, offsets)"
-            )
+            raise ValueError("blocks without y must hold their weights and offsets: (X, y, weights, offsets)")
         if not all(isinstance(block, list | tuple) and 2 <= len(block) <= 4 for block in X):
             raise ValueError("without y, X must be a list of pairs: rows and targets of each block")
-        return [tuple([*block, None, None][:4]) for block in X]
+        return [(*block, None, None)[:4] for block in X]
     for name, part in others.items():
         if part is not None and not (isinstance(part, list | tuple) and len(part) == len(X)):
             came = f"{len(part)} blocks" if isinstance(part, list | tuple) else shown(part)
             raise ValueError(f"{name} must be a list of {len(X)} blocks, as X, got {came}")
-    each = [[None] * len(X) if part is None else part for part in others.values()]
-    return list(zip(X, *each, strict=True))
+    return list(zip(X, *([None] * len(X) if part is None else part for part in others.values()), strict=True))
 
 
-def _blocks_of_array(X: da.Array) -> list[Any]:
-    if X.ndim != 2:
-        raise ValueError(f"X must have two dimensions, got {X.ndim}")
-    if X.dtype == object:
-        raise ValueError("X must hold numbers, got dtype object: convert it with X.astype(float), or pass a DataFrame")
-    if X.numblocks[1] != 1:
-        raise ValueError(f"X must be split by rows only, got {X.numblocks[1]} blocks of columns: X.rechunk({{1: -1}})")
-    _check_known("X", X)
-    return list(X.to_delayed().ravel())
-
-
-def _like_array(name: str, part: Any, X: da.Array) -> list[Any]:
-    """Blocks of a vector that has the chunks of X; a vector in memory is cut into them."""
-    rows = X.shape[0]
+def _chunks_of(name: str, part: Any, X: da.Array) -> list[Any]:
+    """Blocks of a Dask array with the chunks of X; a vector in memory is cut into them."""
     if not isinstance(part, da.Array):
         if is_dask_collection(part):
             raise ValueError(f"{name} must be a Dask array, as X: use {name}.to_dask_array(lengths=True)")
         values = np.asarray(part)
-        if values.shape != (rows,):
-            raise ValueError(f"{name} must hold one value for each of {rows} rows, got shape {values.shape}")
+        if values.shape != X.shape[:1]:
+            raise ValueError(f"{name} must hold one value for each of {X.shape[0]} rows, got shape {values.shape}")
         return np.split(values, np.cumsum(X.chunks[0])[:-1])
-    if part.ndim == 2 and part.shape[1] == 1:
+    if part is not X and part.ndim == 2 and part.shape[1] == 1:
         part = part[:, 0]
-    if part.ndim != 1:
+    if part is not X and part.ndim != 1:
         raise ValueError(f"{name} must have one dimension, got {part.ndim}")
-    _check_known(name, part)
+    if np.isnan(sum(part.chunks[0])):
+        raise ValueError(f"the chunks of {name} have unknown sizes: call {name}.compute_chunk_sizes() first")
     if part.chunks[0] != X.chunks[0]:
         raise ValueError(
-            f"{name} must have the chunks of X, but theirs are {_shortened(part.chunks[0])} and "
-            f"{_shortened(X.chunks[0])}: use {name}.rechunk((X.chunks[0],))"
+            f"{name} must have the chunks of X, but theirs are {shown(part.chunks[0])} and {shown(X.chunks[0])}: use "
+            f"{name}.rechunk((X.chunks[0],))"
         )
     return list(part.to_delayed().ravel())
 
 
-def _like_table(name: str, part: Any, X: Any) -> list[Any]:
-    """Partitions of a column that has those of X."""
+def _partitions_of(name: str, part: Any, X: Any) -> list[Any]:
+    """Partitions of a Dask DataFrame, or of a column that has those of X."""
     if not (is_dask_collection(part) and hasattr(part, "npartitions") and hasattr(part, "to_delayed")):
         raise ValueError(f"{name} must be a column with the partitions of X, such as X[{name!r}], got {shown(part)}")
     if part.npartitions != X.npartitions:
@@ -279,19 +270,9 @@ def _like_table(name: str, part: Any, X: Any) -> list[Any]:
             "table, or repartition both"
         )
     one, two = getattr(part, "divisions", None), X.divisions
-    if one is not None and None not in one and None not in two and tuple(one) != tuple(two):
-        raise ValueError(f"{name} must be divided as X, got divisions {_shortened(one)} and {_shortened(two)}")
+    if one is not None and None not in (*one, *two) and tuple(one) != tuple(two):
+        raise ValueError(f"{name} must be divided as X, got divisions {shown(one)} and {shown(two)}")
     return list(np.ravel(part.to_delayed()))
-
-
-def _check_known(name: str, array: da.Array) -> None:
-    if np.isnan(sum(array.chunks[0])):
-        raise ValueError(f"the chunks of {name} have unknown sizes: call {name}.compute_chunk_sizes() first")
-
-
-def _shortened(sizes: Sequence[Any]) -> str:
-    text = ", ".join(map(str, sizes[:4]))
-    return f"({text}{', ...' if len(sizes) > 4 else ''})"
 
 
 # What runs on workers: pure functions of values.
@@ -302,13 +283,18 @@ class _Block(NamedTuple):
 
     X: Any
     y: Any
-    weights: Any = None
-    offset: Any = None
-    names: tuple[str, ...] | None = None
+    weights: FloatArray
+    offset: Any
+    names: tuple[str, ...] | None
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.y)
 
 
-class _Look(NamedTuple):
-    """What the client learns of a block of rows; ``targets`` has sums over targets less offsets and over logarithms."""
+class _BlockSums(NamedTuple):
+    """What the client learns of a block; ``targets`` has sums over targets less offsets, and over their logarithms."""
 
     rows: int
     features: int
@@ -328,74 +314,67 @@ def _read(X: Any, y: Any, weights: Any, offset: Any, numbers: bool) -> _Block:
     rows = _length(X)
     for name, part in (("y", y), ("sample_weight", weights), ("offset", offset)):
         if part is not None and _length(part) != rows:
-            raise ValueError(f"X has {rows} rows here, but {name} has {_length(part)}: give them the same partitions")
+            raise ValueError(f"X has {rows} rows here, but {name} has {_length(part)}: use the same partitions")
     names: tuple[str, ...] | None = None
     if hasattr(X, "columns") and all(isinstance(name, str) for name in X.columns):
         names = tuple(X.columns)
     if rows == 0:
-        return _Block(X if names else np.zeros((0, X.shape[1])), np.zeros(0), weights, offset, names)
+        return _Block(X, np.zeros(0), np.zeros(0), None if offset is None else np.zeros(0), names)
     if levels_of(X):
         y = _check_y(y, multi_output=False, y_numeric=numbers)
     else:
-        X, y = EPRegressor()._check_X(X, y=y, y_numeric=numbers)
-    if weights is not None:
-        weights = np.asarray(weights, dtype=np.float64)
-        if weights.shape != (rows,) or not np.all((weights >= 0.0) & (weights <= LARGEST_NUMBER)):
-            raise ValueError(f"sample_weight must hold numbers from 0 to {LARGEST_NUMBER:g}, one for each row")
+        X, y, *_ = FirstRows.of(EPRegressor(), X, y, numbers)
+    weights = np.ones(rows) if weights is None else np.asarray(weights, dtype=np.float64)
+    if weights.shape != (rows,) or not np.all((weights >= 0.0) & (weights <= LARGEST_NUMBER)):
+        raise ValueError(f"sample_weight must hold numbers from 0 to {LARGEST_NUMBER:g}, one for each row")
     y = np.asarray(y, dtype=np.float64) if numbers else np.asarray(y)
-    return _Block(X, y, weights, checked_offset(offset, rows), names)
+    return _Block(X, y, weights, None if offset is None else checked_offset(offset, rows), names)
 
 
-def _look_at(block: _Block, numbers: bool) -> _Look:
+def _sum_up(block: _Block, numbers: bool) -> _BlockSums:
     """Sum a block up."""
-    X, y, rows, features = block.X, block.y, _length(block.X), int(block.X.shape[1])
-    if rows == 0:
-        return _Look(0, features, block.names, {}, 0.0, ColumnSums.nothing(0), 0)
+    X, y, w, features = block.X, block.y, block.weights, int(block.X.shape[1])
+    if block.rows == 0:
+        return _BlockSums(0, features, block.names, {}, 0.0, ColumnSums.nothing(0), 0)
     levels = levels_of(X)
-    w = np.ones(rows) if block.weights is None else block.weights
     matrix = encode(X, levels, unseen=False) if levels else X
     stored = matrix.data if sparse.issparse(matrix) else matrix
     if max(float(np.max(stored, initial=0.0)), -float(np.min(stored, initial=0.0))) > LARGEST_NUMBER:
         raise ValueError(f"X must hold numbers of at most {LARGEST_NUMBER:g} in size; scale its columns")
-    kept, numeric = w > 0.0, features - len(levels)
+    counted = w > 0.0
 
     def sums_of(A: Any) -> ColumnSums:
-        return ColumnSums.of(A[kept], w[kept]) if np.any(kept) else ColumnSums.nothing(A.shape[1])
+        return ColumnSums.of(A[counted], w[counted]) if np.any(counted) else ColumnSums.nothing(A.shape[1])
 
     entries = int(matrix.nnz if sparse.issparse(matrix) else np.count_nonzero(matrix))
-    told = rows, features, block.names, levels, float(np.sum(w)), sums_of(matrix[:, :numeric]), entries
+    sums = sums_of(matrix[:, : features - len(levels)])
+    found = _BlockSums(block.rows, features, block.names, levels, float(np.sum(w)), sums, entries)
     if not numbers:
         classes, codes = classes_and_codes(y)
-        return _Look(*told, classes, np.bincount(codes, minlength=classes.size).astype(np.float64))
-    unknown, logs = y if block.offset is None else y - block.offset, np.log(np.where(y > 0.0, y, np.nan))
-    bounds = float(np.min(y)), float(np.max(y))
-    return _Look(*told, bounds=bounds, targets=sums_of(np.column_stack([unknown, logs])))
+        return found._replace(classes=classes, counts=np.bincount(codes, minlength=classes.size).astype(np.float64))
+    targets = np.column_stack([y if block.offset is None else y - block.offset, np.log(np.where(y > 0.0, y, np.nan))])
+    return found._replace(bounds=(float(np.min(y)), float(np.max(y))), targets=sums_of(targets))
 
 
 def _arrange(
     blocks: Sequence[_Block], coding: Coding, intercept: bool, classes: Any, levels: Levels, columns: Columns
 ) -> Rows:
     """Join blocks, code their targets, and bring their rows to the order of visits."""
-    full = [block for block in blocks if _length(block.X)] or list(blocks[:1])
+    full = [block for block in blocks if block.rows]
+    if not full:
+        width = columns.unit.size
+        return Rows.arrange(np.zeros((0, width)), np.zeros((coding.predictors, 0)), None, intercept, None, columns)
     X: Any = [encode(block.X, levels, unseen=False) if levels else block.X for block in full]
-    if len(X) > 1 and all(sparse.issparse(matrix) for matrix in X):
-        X = [sparse.csr_array(sparse.vstack(X, format="csr"))]
-    elif len(X) > 1:
-        X = [np.vstack([matrix.toarray() if sparse.issparse(matrix) else matrix for matrix in X])]
-    raw = np.concatenate([_raw_targets(block, classes) for block in full])
-    ones = [np.ones(_length(block.X)) if block.weights is None else block.weights for block in full]
-    weights = coding.weights(raw, np.concatenate(ones))
+    if all(sparse.issparse(matrix) for matrix in X):
+        X = sparse.csr_array(sparse.vstack(X, format="csr")) if len(X) > 1 else X[0]
+    else:
+        X = np.vstack([matrix.toarray() if sparse.issparse(matrix) else matrix for matrix in X])
+    raw = np.concatenate([one.y if classes is None else codes_of(one.y, classes, one.rows) for one in full])
+    weights = coding.weights(raw, np.concatenate([block.weights for block in full]))
     offset = None
     if full[0].offset is not None:
-        offset = np.concatenate([np.asarray(block.offset, dtype=np.float64) for block in full]) / coding.unit
-    return Rows.arrange(X[0], coding.targets(raw), weights, intercept, offset, columns)
-
-
-def _raw_targets(block: _Block, classes: Any) -> Any:
-    """Places of labels among the classes, or numbers."""
-    if classes is None or not _length(block.X):
-        return np.asarray(block.y, dtype=np.float64)
-    return codes_of(block.y, classes, _length(block.X)).astype(np.float64)
+        offset = np.concatenate([block.offset for block in full]).astype(np.float64) / coding.unit
+    return Rows.arrange(X, coding.targets(raw), weights, intercept, offset, columns)
 
 
 def _length(part: Any) -> int:
@@ -418,16 +397,16 @@ def _sum_of_hashes(rows: Rows) -> FloatArray:
 
 
 def _sweep_part(
-    rows: Rows, last: tuple[PartSites, Sums] | None, message: Message, mix: Mix, analysis: Any
+    rows: Rows, last: tuple[PartSites, Sums] | None, message: Message, analysis: Analysis | None
 ) -> tuple[PartSites, Sums]:
-    """Visit the rows of a partition; ``last`` is what this gave in the round before."""
-    return sweep(rows, last and last[0], message._replace(analysis=analysis), mix)
+    """Visit the rows of a partition; ``last`` is what this returned in the round before."""
+    return sweep(rows, last and last[0], message._replace(analysis=analysis))
 
 
 def _log_scale_part(
-    rows: Rows, last: tuple[PartSites, Sums] | None, message: Message, mix: Mix, analysis: Any
+    rows: Rows, last: tuple[PartSites, Sums] | None, message: Message, analysis: Analysis | None
 ) -> float:
-    return log_scale(rows, last and last[0], message._replace(analysis=analysis), mix)
+    return log_scale(rows, last and last[0], message._replace(analysis=analysis))
 
 
 def _sums_of(swept: tuple[PartSites, Sums]) -> Sums:
@@ -460,75 +439,70 @@ sizeof.register(Rows, _size_of_rows)
 
 
 class _Source:
-    """Blocks of rows, checked and looked at where they are: a source of an estimator."""
+    """Blocks of rows, checked and summed up where they are: a source of an estimator."""
 
-    def __init__(self, tasks: _Tasks, blocks: Sequence[_Parts], join: bool) -> None:
+    def __init__(self, tasks: _Tasks, blocks: Sequence[Sequence[Any]], join: bool) -> None:
         self._tasks, self._blocks, self._join = tasks, blocks, join
         self._checked: list[Any] = []
-        self._looks: list[_Look] = []
+        self._sums: list[_BlockSums] = []
         self._summary: Summary | None = None
 
     def cavity_summary(self, targets: str) -> Summary:
         """Check all blocks, and sum them up."""
-        numbers, tasks = targets == "numbers", self._tasks
-        names = range(len(self._blocks))
+        numbers, tasks, names = targets == "numbers", self._tasks, range(len(self._blocks))
         self._checked = tasks.start(_read, [(*block, numbers) for block in self._blocks], names)
-        self._looks = tasks.fetch(tasks.start(_look_at, [(block, numbers) for block in self._checked], names))
-        self._summary = _summed_up(self._looks, any(block[3] is not None for block in self._blocks))
+        self._sums = tasks.fetch(tasks.start(_sum_up, [(block, numbers) for block in self._checked], names))
+        self._summary = _summary_of(self._sums, any(block[3] is not None for block in self._blocks))
         return self._summary
 
     def cavity_prepare(self, coding: Coding, intercept: bool, columns: Columns) -> _PreparedRows:
         """Join small blocks, code their targets, and bring all rows to the order of visits."""
-        summary, tasks, looks = self._summary, self._tasks, self._looks
+        summary, tasks, rows = self._summary, self._tasks, [block.rows for block in self._sums]
         assert summary is not None
         levels: Levels = dict(summary.categories)
         width = summary.features + sum(len(known) for known in levels.values()) + int(intercept)
-        count = sum(look.rows for look in looks)
-        parts = [range(k, k + 1) for k in range(len(looks))]
-        if self._join:
-            parts = joined([look.rows for look in looks], width, tasks.threads)
+        parts = joined(rows, width, tasks.threads) if self._join else [range(k, k + 1) for k in range(len(rows))]
         names = [part.start if len(part) == 1 else f"{part.start} to {part.stop - 1}" for part in parts]
-        told = coding, intercept, summary.classes, levels, columns
-        rows = tasks.start(_arrange, [([self._checked[i] for i in part], *told) for part in parts], names)
+        same = coding, intercept, summary.classes, levels, columns
+        arranged = tasks.start(_arrange, [([self._checked[i] for i in part], *same) for part in parts], names)
         self._checked = []
-        distinct, weight, *sums = tasks.total(rows, operator.add, _totals)
-        density = sum(look.entries for look in looks) / max(count * (width - int(intercept)), 1)
-        return _PreparedRows(tasks, rows, names, (int(distinct), width), density, [one / weight for one in sums])
+        distinct, weight, *sums = tasks.total(arranged, operator.add, _totals)
+        density = sum(block.entries for block in self._sums) / max(sum(rows) * (width - int(intercept)), 1)
+        return _PreparedRows(tasks, arranged, names, (int(distinct), width), density, [one / weight for one in sums])
 
 
-def _summed_up(looks: Sequence[_Look], has_offset: bool) -> Summary:
-    """Add up what is known of the blocks, and refuse blocks that do not fit together."""
-    first = looks[0]
-    for k, look in enumerate(looks):
-        if look.features != first.features or look.names != first.names:
+def _summary_of(blocks: Sequence[_BlockSums], has_offset: bool) -> Summary:
+    """Add up the sums of all blocks, which must have the same columns."""
+    first = blocks[0]
+    for k, block in enumerate(blocks):
+        if (block.features, block.names) != (first.features, first.names):
             raise ValueError(
-                f"partition {k} has {look.features} columns {look.names or ''}, but partition 0 has {first.features} "
-                f"{first.names or ''}: give all the same"
+                f"partition {k} has {block.features} columns {block.names or ''}, but partition 0 has "
+                f"{first.features} {first.names or ''}: use the same columns in all"
             )
-    full = [look for look in looks if look.rows]
-    weight = sum(look.weight for look in full)
+    full = [block for block in blocks if block.rows]
     if not full:
         raise ValueError("X has no rows in any partition")
-    if not weight > 0.0:
+    if not any(block.weight > 0.0 for block in full):
         raise ValueError("sample_weight must be positive for at least one row, got zeros only")
     classes = counts = moments = None
-    targets = [look.targets for look in full if look.targets is not None]
+    targets = [block.targets for block in full if block.targets is not None]
     if targets:
         sums = reduce(ColumnSums.plus, targets)
-        bounds = min(look.bounds[0] for look in full), max(look.bounds[1] for look in full)
+        least, largest = zip(*(block.bounds for block in full), strict=True)
         each = zip(sums.mean, sums.squares, strict=True)
-        moments = Moments(*bounds, *(float(number) for pair in each for number in pair))
+        moments = Moments(min(least), max(largest), *(float(number) for pair in each for number in pair))
     else:
-        classes = np.unique(np.concatenate([look.classes for look in full]))
+        classes = np.unique(np.concatenate([block.classes for block in full]))
         counts = np.zeros(classes.size)
-        for look in full:
-            counts[np.searchsorted(classes, look.classes)] += look.counts
+        for block in full:
+            counts[np.searchsorted(classes, block.classes)] += block.counts
     return Summary(
-        weight,
-        reduce(ColumnSums.plus, (look.sums for look in full)),
+        sum(block.weight for block in full),
+        reduce(ColumnSums.plus, (block.sums for block in full)),
         first.features,
         None if first.names is None else list(first.names),
-        _all_levels([look.levels for look in full]),
+        _all_levels([block.levels for block in full]),
         classes,
         counts,
         moments,
@@ -552,10 +526,10 @@ def _all_levels(blocks: Sequence[Levels]) -> Levels:
 
 
 def joined(rows: Sequence[int], columns: int, threads: int) -> list[range]:
-    """Which blocks make a partition: neighbours, until a sweep of them takes long enough to pay for a task.
+    """Which blocks make a partition: neighbours, until a round over them takes long enough to pay for a task.
 
-    And until there are as many rows as columns: what a partition tells is a matrix of columns × columns. There are at
-    least twice as many partitions as threads, where that many blocks have rows.
+    And until there are as many rows as columns: a partition returns a matrix of columns × columns. There are at least
+    twice as many partitions as threads, where that many blocks have rows.
     """
     per_row = 4.0 * columns * columns + 2000.0  # products and solves, and the integrals of a row
     least = min(max(_LEAST_WORK / per_row, columns), max(sum(rows) / (2.0 * threads), 1.0))
@@ -565,7 +539,7 @@ def joined(rows: Sequence[int], columns: int, threads: int) -> list[range]:
         if count >= least:
             ends.append(k + 1)
             count = 0.0
-    if ends[-1] != len(rows):
+    if ends[-1] != len(rows):  # the rest is a partition, or joins the last one
         ends[-1 if len(ends) > 1 and count < 0.5 * least else len(ends) :] = [len(rows)]
     return [range(a, b) for a, b in pairwise(ends)]
 
@@ -582,7 +556,7 @@ class _PreparedRows:
     centers: Sequence[float]
     widest: int = WIDEST_COVARIANCE
     most_rows: int = 0
-    # Times what is bearable in one process: whoever has a cluster can wait.
+    # A cluster takes any number of operations.
     patience: float = np.inf
 
     def analysis(self) -> Analysis:
@@ -596,7 +570,7 @@ class _PreparedRows:
         return analyse_meetings(tasks.total(self.rows, ColumnCounts.plus, _columns_of), met)
 
     def close(self) -> None:
-        """Nothing to give back: handles are released with this."""
+        """Nothing to do: handles are released with this."""
 
     def run(self, problem: Problem, p: Parameters, checkpoint: Checkpoints | None) -> list[Result]:
         """Run EP for every linear predictor."""
@@ -613,7 +587,7 @@ class _PreparedRows:
             hashes = self.tasks.total(self.rows, operator.add, _sum_of_hashes)
             opened = checkpoint(" ".join(f"{sum_of_one:.7g}" for sum_of_one in hashes))
         for k, center in enumerate(self.centers):
-            partitions = ClusterPartitions(self.tasks, self.rows, self.names, problem.analysis)
+            partitions = ClusterPartitions(self.tasks, self.rows, self.names, self.shape[0], problem.analysis)
             place = (k, len(self.centers))
             with loop_report(p.verbose, p.max_iter, p.tol, self.shape[0], place) as report:
                 state, after_loop = course_of(k, report, opened)
@@ -643,59 +617,49 @@ class ClusterPartitions:
 
     Tasks of a round depend on a message that is scattered, and released when the round is over. Dask then knows that it
     cannot compute them again: where a worker is lost, so are the sites on it, at once, and not all past rounds are
-    repeated. New ones are derived from the posterior in the next sweep. Rows depend on nothing but their source, and
+    repeated. New ones are derived from the posterior in the next round. Rows depend on nothing but their source, and
     Dask computes them again.
     """
 
-    def __init__(self, tasks: _Tasks, rows: Sequence[Any], names: Sequence[object], analysis: Analysis | None) -> None:
-        self._tasks, self._rows, self._names, self.analysis = tasks, rows, names, analysis
+    def __init__(
+        self, tasks: _Tasks, parts: Sequence[Any], names: Sequence[object], rows: int, analysis: Analysis | None
+    ) -> None:
+        self._tasks, self._parts, self._names, self.rows, self.analysis = tasks, parts, names, rows, analysis
         self._pattern: Any = None
-        self._sites: list[Any] = [None] * len(rows)
+        self.forget()
 
-    @property
-    def count(self) -> int:
-        """Number of partitions."""
-        return len(self._rows)
+    def forget(self) -> None:
+        """Drop all sites."""
+        self._swept: list[Any] = [None] * len(self._parts)
 
-    def sweep(self, message: Message, mixes: Mapping[int, Mix | None]) -> Sums:
-        """Let these partitions visit their rows, and add up what they tell."""
-
-        def attempt(shared: Any) -> tuple[list[Any], Sums]:
-            swept = self._start(_sweep_part, shared, mixes)
-            return swept, self._tasks.total(swept, Sums.plus, _sums_of)
-
-        swept, sums = self._repeated(attempt, message)
-        for k, sites in zip(mixes, swept, strict=True):
-            self._sites[k] = sites
+    def sweep(self, message: Message) -> Sums:
+        """Let all partitions update their sites, and add up their sums."""
+        sums: Sums
+        self._swept, sums = self._repeated(_sweep_part, message, Sums.plus, _sums_of)
         return sums
 
-    def log_scale(self, message: Message, mixes: Mapping[int, Mix | None]) -> float:
-        """Sum up the scales of all sites."""
+    def log_scale(self, message: Message) -> float:
+        """Sum up the logarithms of the scales of all sites."""
+        return float(self._repeated(_log_scale_part, message, operator.add, _same)[1])
 
-        def attempt(shared: Any) -> float:
-            return float(self._tasks.total(self._start(_log_scale_part, shared, mixes), operator.add))
-
-        return self._repeated(attempt, message)
-
-    def _start(self, function: Callable[..., Any], shared: Any, mixes: Mapping[int, Mix | None]) -> list[Any]:
-        arguments = [
-            (self._rows[k], None if mix is None else self._sites[k], shared, mix or (0.0, 1.0), self._pattern)
-            for k, mix in mixes.items()
-        ]
-        return self._tasks.start(function, arguments, [self._names[k] for k in mixes])
-
-    def _repeated(self, attempt: Callable[[Any], Found], message: Message) -> Found:
-        """Try until nothing that is needed was lost meanwhile."""
+    def _repeated(
+        self, function: Callable[..., Any], message: Message, plus: Callable[..., Any], of: Callable[..., Any]
+    ) -> tuple[list[Any], Any]:
+        """Results of all partitions and their total, tried until nothing that is needed was lost meanwhile."""
+        tasks = self._tasks
         for _ in range(_ROUNDS):
-            self._sites = [None if self._tasks.is_lost(sites) else sites for sites in self._sites]
-            if self.analysis is not None and (self._pattern is None or self._tasks.is_lost(self._pattern)):
-                self._pattern = self._tasks.share(self.analysis)  # once, and not with every message
+            self._swept = [None if tasks.is_lost(one) else one for one in self._swept]
+            if self.analysis is not None and (self._pattern is None or tasks.is_lost(self._pattern)):
+                self._pattern = tasks.share(self.analysis)  # once, and not with every message
             try:
-                return attempt(self._tasks.share(message._replace(analysis=None)))
+                shared = tasks.share(message._replace(analysis=None))
+                arguments = [(*pair, shared, self._pattern) for pair in zip(self._parts, self._swept, strict=True)]
+                found = tasks.start(function, arguments, self._names)
+                return found, tasks.total(found, plus, of)
             except CancelledError:
-                if any(self._tasks.is_lost(rows) for rows in self._rows):
+                if any(tasks.is_lost(rows) for rows in self._parts):
                     raise RuntimeError(
-                        "rows were lost with a worker and cannot be computed again, since they were scattered: give X "
+                        "rows were lost with a worker and cannot be computed again, since they were scattered: pass X "
                         "as a collection that is read or computed by tasks"
                     ) from None
         raise RuntimeError(f"workers were lost {_ROUNDS} times within a round of the fit")
@@ -704,7 +668,7 @@ class ClusterPartitions:
 class _Tasks:
     """Tasks on the workers of a cluster, or by one of Dask's local schedulers in this process.
 
-    A *handle* is what a task gives, a future on a cluster and the value itself in this process; tasks take handles as
+    A *handle* stands for a result: a future on a cluster, and the value itself in this process. Tasks take handles as
     arguments.
     """
 
@@ -799,8 +763,8 @@ class _Tasks:
                     raise RuntimeError(f"the cluster has had no worker for {_PATIENCE:.0f} s") from None
             except KilledWorker as error:
                 raise RuntimeError(
-                    f"workers died again and again with the same task, probably for want of memory ({error}): give X "
-                    "smaller partitions, or the workers more memory"
+                    f"workers died again and again with the same task, probably for want of memory ({error}): use "
+                    "smaller partitions, or workers with more memory"
                 ) from error
 
     def is_lost(self, handle: Any) -> bool:

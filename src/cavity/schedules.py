@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cavity._checks import is_number, positive_number, shown, whole_number
+from cavity._checks import as_float, positive_number, shown, whole_number
 from cavity._types import IndexArray
 
 __all__ = ["Annealing", "Cyclic", "Given", "Shuffled", "Steps"]
@@ -241,13 +241,11 @@ def resolve_order(order: str | Order | ArrayLike, seed: int = 0) -> Order:
 
 def resolve_beta(beta: float | Sequence[float] | Temperature) -> FiniteTemperature:
     """Turn a number or one number per loop into a schedule."""
-    if is_number(beta):
-        return Steps((beta,))  # type: ignore[arg-type]
     if isinstance(beta, Steps | Annealing | _CheckedTemperature):
         return beta
     if isinstance(beta, Temperature):
         return _CheckedTemperature(beta)
-    return Steps(beta)  # type: ignore[arg-type]
+    return Steps(beta if np.isnan(as_float(beta)) else (beta,))  # type: ignore[arg-type]
 
 
 def _checked_visits(indices: Any, count: int) -> IndexArray:

@@ -41,7 +41,7 @@ def fit(folder, *files, target="income", extra=()):
         (GOOD + "1,2,3,4\n", "{}, row 5"),
         (GOOD + "1,2\n", "{}, row 5"),
         (GOOD.replace("33", ""), "{}, row 4, column 'age': the number is missing"),
-        (GOOD.replace("low", "high"), "The number of classes has to be greater than one"),
+        (GOOD.replace("low", "high"), "column 'income': all labels are 'high'; two are needed"),
         ("age,age,income\n1,2,low\n", "{}, column 'age': two columns have this name"),
     ],
     ids=["empty", "no rows", "no target", "long row", "short row", "missing number", "one class", "same name twice"],
@@ -102,6 +102,30 @@ def test_a_column_with_a_level_per_row_is_dropped_or_declared(folder):
     assert "100 different texts in 100 rows" in fit(folder, path, target="name")
     for extra in (("--drop", "name"), ("--category", "name")):
         run("fit", path, "--target", "income", "--model", folder / "m.cavity", "--no-verbose", *extra)
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_decimal_commas_make_no_categories(folder, delimiter):
+    path = folder / "comma.csv"
+    rows = [f"{k % 7},5{delimiter}{'low' if k % 3 else 'high'}" for k in range(100)]
+    path.write_text("\n".join([f"age{delimiter}income", *rows]))
+    line = fit(folder, path)
+    assert f"{path}, row 1, column 'age': '0,5' is not a number, as 100 of 100 cells of the column" in line
+    assert "write decimal points instead of commas" in line
+    lines = [f"{k % 7},5{delimiter}{'0,5' if k % 3 else '1.234,5'}" for k in range(100)]
+    path.write_text("\n".join([f"age{delimiter}income", *lines]))
+    assert "row 1, column 'income': targets must be numbers, got '1.234,5'" in fit(
+        folder, path, extra=("--task", "regress")
+    )
+
+
+@pytest.mark.parametrize("text", ["5/3/2024", "05.03.2024", "2024/3/5", "05/03/24 x", "3.5.7"])
+def test_dates_in_other_orders_make_no_categories(folder, text):
+    path = many(folder, day=text)
+    if text[-1].isdigit() and "2024" in text:
+        assert "column 'day': dates are not numbers" in fit(folder, path)
+    else:
+        run("fit", path, "--target", "income", "--model", folder / "m.cavity", "--no-verbose")
 
 
 @pytest.mark.parametrize("text", ["2024-03-05", "2024-03-05 12:30:00", "2024-03-05T12:30:00Z"])

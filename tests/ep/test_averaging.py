@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
+from scipy.stats import t as student
 
 from cavity import EPRegressor, FactorialGaussian
 from cavity.ep.hyperparameters import (
     Group,
     NormalRows,
+    evidence,
     hyperparameters_of,
     interval,
     maximise_evidence,
@@ -17,8 +19,9 @@ from cavity.ep.hyperparameters import (
     settings_around,
 )
 from cavity.ep.posteriors import DenseNatural, DensePosterior
+from cavity.gaussians.mixture import normal_mixture_quantile
 
-RATE = 0.3
+RATE = 0.2
 
 
 def one_way(levels: int, rows: int, variance: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -40,7 +43,7 @@ def at_maximum(X: np.ndarray, y: np.ndarray) -> tuple[DensePosterior, list[Group
 
 @pytest.mark.parametrize(("levels", "rows", "variance"), [(3, 4, 1.0), (5, 3, 0.0), (8, 2, 0.3)])
 def test_averages_are_those_of_a_fine_grid(levels, rows, variance):
-    """Flat in the standard deviation of the effects and the logarithm of the noise, times the exponential prior."""
+    """Jeffreys' prior of the variance of the effects, flat in the logarithm of the noise, times the half-normal one."""
     X, y = one_way(levels, rows, variance)
     posterior, groups, normal = at_maximum(X, y)
     settings = settings_around(posterior, groups, normal, normal.scale, None)
@@ -56,8 +59,10 @@ def test_averages_are_those_of_a_fine_grid(levels, rows, variance):
         for sd in sds:
             diagonal = np.append(np.full(levels, sd**2), 100.0)
             covariance = (X * diagonal) @ X.T + noise**2 * np.eye(y.size)
-            value = multivariate_normal.logpdf(y, np.zeros(y.size), covariance) - RATE * sd
+            value = multivariate_normal.logpdf(y, np.zeros(y.size), covariance) - 0.5 * (RATE * sd) ** 2
             V = np.linalg.inv(np.diag(1.0 / diagonal) + X.T @ X / noise**2)
+            # The information about the logarithm of the variance; the grid is one of standard deviations.
+            value += np.log(np.linalg.norm(np.eye(levels) - V[:levels, :levels] / sd**2) * 2.0 / sd)
             exact.append((value, V @ X.T @ y / noise**2, np.diagonal(V), sd**2))
     values = np.array([one[0] for one in exact])
     weights = np.exp(values - np.max(values)) / np.sum(np.exp(values - np.max(values)))
@@ -70,6 +75,29 @@ def test_averages_are_those_of_a_fine_grid(levels, rows, variance):
     exact_mean, exact_std = moments([(w, *one[1:]) for w, one in zip(weights, exact, strict=True)])
     assert np.max(np.abs(mean - exact_mean) / exact_std) < 0.05
     np.testing.assert_allclose(std[:levels], exact_std[:levels], rtol=0.08)
+
+
+@pytest.mark.parametrize("levels", [3, 5, 12])
+def test_intervals_of_a_level_to_come_are_those_of_student(levels):
+    """With many rows per level the means of levels are a sample, of which one more is predicted."""
+    X, y = one_way(levels, 2000, 1.0, seed=4)
+    X = np.insert(X, levels, 0.0, axis=1)
+    prior = FactorialGaussian.from_moments(np.zeros(levels + 2), np.append(np.ones(levels + 1), 1e6))
+    posterior = DensePosterior(None, prior, DenseNatural(X.T @ X, X.T @ y))
+    groups = [Group(np.arange(levels + 1))]
+    maximise_evidence(posterior, groups)
+    parts = []
+    for weight, moved, _ in settings_around(posterior, groups, None, 1.0, None):
+        posterior.scale(1.0, 1.0, moved)
+        chosen = np.zeros(levels + 2)
+        chosen[-2:] = 1.0  # the new level and the constant
+        parts.append((weight, chosen @ posterior.mean, np.sqrt(chosen @ posterior.solve(chosen[:, None])[:, 0])))
+    weights, means, sds = (np.array(each) for each in zip(*parts, strict=True))
+    low, high = (normal_mixture_quantile(weights, means[:, None], sds[:, None], q)[0] for q in (0.05, 0.95))
+    each = np.array([np.mean(y[2000 * j : 2000 * (j + 1)]) for j in range(levels)])
+    half = student(levels - 1).ppf(0.95) * np.std(each, ddof=1) * np.sqrt(1.0 + 1.0 / levels)
+    assert 0.5 * (low + high) == pytest.approx(np.mean(each), abs=0.02 * half)
+    assert 0.5 * (high - low) == pytest.approx(half, rel=0.05)
 
 
 def test_hyperparameters_that_are_well_known_are_not_averaged_over():
@@ -114,3 +142,14 @@ def test_intervals_from_few_rows_are_those_of_student():
     assert row["upper 90%"] - row["lower 90%"] == pytest.approx(2.0 * half, rel=0.05)
     low, high = model.predict(np.zeros((1, 1)), quantile=[0.05, 0.95])[0]
     assert high - low == pytest.approx(2.0 * 2.131847 * np.std(y, ddof=1) * np.sqrt(1.2), rel=0.05)
+
+
+def test_sites_are_not_believed_where_they_promise_more_than_the_maximum():
+    """Under a prior next to zero sites of kinked losses are lines, whose evidence grows with the variance for ever."""
+    natural = DenseNatural(1e-9 * np.eye(3), np.array([2.0, -1.0, 3.0]))
+    prior = FactorialGaussian.from_moments(np.zeros(3), np.full(3, 1e-8))
+    posterior, groups = DensePosterior(None, prior, natural), (Group(np.arange(3), 1.0, 0.06),)
+    best = evidence(posterior, groups).value
+    for setting in settings_around(posterior, groups, None, 1.0, None):
+        assert posterior.scale(1.0, 1.0, setting.prior)
+        assert evidence(posterior, groups).value < best + 0.1

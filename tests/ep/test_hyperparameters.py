@@ -78,7 +78,7 @@ def log_marginal(X, y, prior, scale, weights=None):
 
 def penalty(prior, groups):
     sizes = np.array([g.size for g in groups])
-    return float(np.array([g.rate for g in groups]) @ np.sqrt(variances_of(prior, groups) * sizes))
+    return 0.5 * float(np.square([g.rate for g in groups]) @ (variances_of(prior, groups) * sizes))
 
 
 def at(storage, X, y, prior, logs, noise, groups=GROUPS, scale=0.7):

@@ -16,7 +16,7 @@ from cavity.ep.hyperparameters import (
     Group,
     Hyperparameters,
     NormalRows,
-    bounds,
+    coordinates,
     evidence,
     hyperparameters_of,
     interval,
@@ -132,8 +132,8 @@ def test_the_value_is_the_log_marginal_likelihood_less_the_bounds_and_a_constant
         moved = with_hyperparameters(prior, groups, psi + np.random.default_rng(seed).normal(0.0, 0.7, psi.size))
         work, rows = normal_posterior(storage, X, y, moved, 0.4 + 0.3 * seed)
         marginal = X @ np.linalg.inv(matrix_of(moved)) @ X.T + rows.scale**2 * np.eye(y.size)
-        penalty = 0.3 * np.sqrt(2.0 / moved.precision[1])
-        penalty += sum(0.3 * np.sqrt(block.structure.spread(block.psi)[0]) for block in moved.blocks)
+        penalty = 0.5 * 0.3**2 * 2.0 / moved.precision[1]
+        penalty += sum(0.5 * 0.3**2 * block.structure.spread(block.psi)[0] for block in moved.blocks)
         wanted = multivariate_normal.logpdf(y, np.zeros(y.size), 0.5 * (marginal + marginal.T)) - penalty
         apart.append(evidence(work, groups, rows).value - wanted)
     np.testing.assert_allclose(apart, apart[0], rtol=0.0, atol=1e-5)
@@ -147,7 +147,7 @@ def test_dense_and_sparse_maxima_are_one_and_the_gradient_vanishes_there():
         point = maximise_evidence(work, groups, rows)
         assert np.all(np.abs(point.gradient) < 1e-3)
         found.append(np.append(hyperparameters_of(work.prior, groups), np.log(rows.scale)))
-        lower, upper = bounds(work.prior, groups)
+        _, lower, upper, _ = coordinates(work.prior, groups)
         assert np.all((lower <= found[-1][:-1]) & (found[-1][:-1] <= upper))
     np.testing.assert_allclose(found[0], found[1], atol=1e-3)
 
@@ -181,7 +181,7 @@ def test_a_posterior_needs_no_prior_that_is_proper_to_rounding():
     """At the smallest variance the ridge of a walk is rounding; the rows determine the level."""
     X, y, prior, groups = problem()
     psi = hyperparameters_of(prior, groups)
-    psi[4] = bounds(prior, groups)[0][4]
+    psi[4] = coordinates(prior, groups).lower[4]
     moved = with_hyperparameters(prior, groups, psi)
     work, _ = normal_posterior("sparse", X, y, prior)
     again = work.natural(0.0).working(moved)
@@ -228,7 +228,7 @@ def test_a_run_whose_updates_were_all_rejected_has_no_evidence():
 
 
 def test_averages_of_a_block_are_those_of_a_fine_grid():
-    """One random walk whose variance is uncertain: flat in its standard deviation, times the exponential prior."""
+    """One random walk whose variance is uncertain: in its logarithm as dense as steps are determined by the rows."""
     n, count = 30, 6
     rng = np.random.default_rng(1)
     point = rng.integers(count, size=n)
@@ -260,8 +260,10 @@ def test_averages_of_a_block_are_those_of_a_fine_grid():
     for log_variance in logs:
         moved = with_hyperparameters(prior, groups, np.array([log_variance]))
         mean, cov = np.zeros(n), X @ np.linalg.inv(matrix_of(moved)) @ X.T + np.eye(n)
-        value = multivariate_normal.logpdf(y, mean, 0.5 * (cov + cov.T)) + 0.5 * log_variance
-        exact.append(part(value - 0.3 * np.sqrt(4.0 * np.exp(log_variance)), moved))
+        value = multivariate_normal.logpdf(y, mean, 0.5 * (cov + cov.T)) - 0.5 * 0.3**2 * 4.0 * np.exp(log_variance)
+        V = np.linalg.inv(matrix_of(moved) + X.T @ X)[1:, 1:]
+        free = count - 2 - np.trace(walk(count) @ V) * np.exp(-log_variance)
+        exact.append(part(value + np.log(max(free, 1e-12)), moved))
     top = max(one[0] for one in exact)
     wanted = moments([(np.exp(value - top), mean, variance) for value, mean, variance in exact])
     np.testing.assert_allclose(found[0], wanted[0], atol=0.03 * np.sqrt(wanted[1]).max())

@@ -186,7 +186,7 @@ def test_variances_are_found_where_the_evidence_is_largest(loss):
     prior = FactorialGaussian.from_moments(np.zeros(variance.size), variance)
     places = np.concatenate([columns + k * d for k in range(count)])
     free = Hyperparameters((Group(places, float(d - 1), 0.3),))
-    found = run(loss, rows, RowsPosterior(kernel_of(rows, (columns,)), prior), Options(300, 1e-5), hyperparameters=free)
+    found = run(loss, rows, RowsPosterior(kernel_of(rows, (places,)), prior), Options(300, 1e-5), hyperparameters=free)
     assert found.status.is_success
 
     def evidence_at(v):
@@ -194,7 +194,7 @@ def test_variances_are_found_where_the_evidence_is_largest(loss):
         other[places] = v
         at = FactorialGaussian.from_moments(prior.mean, other)
         result = run(loss, rows, RowsPosterior(kernel_of(rows), at), Options(300, 1e-7))
-        return result.log_evidence - 0.3 * np.sqrt((d - 1) * v)
+        return result.log_evidence - 0.5 * 0.3**2 * (d - 1) * v
 
     best = float(found.prior.variance[0])
     values = [evidence_at(best * np.exp(step)) for step in (-0.2, 0.0, 0.2)]

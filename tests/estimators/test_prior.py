@@ -65,10 +65,10 @@ def exact_evidence(X, y, variance, scale=0.7):
 def test_it_is_near_that_of_highest_exact_evidence(size):
     X, y = signal(size=size)
     model = gaussian_regressor(fit_intercept=False, prior_variance="auto", tol=1e-4).fit(X, y)
-    rows, rate = X / model.prior_units_, 0.06  # the bound per deviation of the predictor
+    rows, rate = X / model.prior_units_, 0.04  # the bound per deviation of the predictor
 
     def bounded(v):
-        return exact_evidence(rows, y, v) - rate * np.sqrt(12.0 * v)
+        return exact_evidence(rows, y, v) - 0.5 * rate**2 * 12.0 * v
 
     best = minimize_scalar(lambda v: -bounded(10.0**v), bounds=(-5.0, 5.0), method="bounded")
     assert model.log_evidence_ == pytest.approx(exact_evidence(rows, y, model.prior_variance_), abs=1e-6)

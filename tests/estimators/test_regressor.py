@@ -225,7 +225,7 @@ def test_scale_and_prior_variance_are_found_together_where_columns_are_many(n, d
 
     def bounded(scale_factor, variance_factor):
         other = EPRegressor(scale=scale_factor * found.scale_, prior_variance=variance_factor * raw).fit(X, y)
-        return other.log_evidence_ - found._rate * np.sqrt(d * variance_factor * found.prior_variance_)
+        return other.log_evidence_ - 0.5 * 0.04**2 * d * variance_factor * found.prior_variance_
 
     for factors in ((0.8, 1.0), (1.25, 1.0), (1.0, 0.7), (1.0, 1.4), (0.8, 1.2)):
         assert bounded(*factors) < bounded(1.0, 1.0) + 0.02

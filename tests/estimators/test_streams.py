@@ -13,8 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cavity import EPClassifier, EPRegressor, Status
 from cavity.ep import blocks, hyperparameters
-from cavity.ep.online import Stream
 from cavity.ep.posteriors import DensePosterior, JointPosterior
+from cavity.ep.product_streams import Stream
 from cavity.estimators import streams
 from cavity.estimators.numbers import Numbers
 from cavity.losses import Logistic
@@ -49,7 +49,7 @@ POINTS = {
     "full": [
         (blocks, "propose", 1),
         (blocks, "propose", 4),
-        (DensePosterior, "add", 3),
+        (DensePosterior, "with_sites", 3),
         (DensePosterior, "natural", 6),
         (hyperparameters, "evidence", 1),
         (hyperparameters, "evidence", 9),
@@ -60,7 +60,7 @@ POINTS = {
     "joint": [
         (blocks, "propose", 1),
         (blocks, "propose", 2),
-        (JointPosterior, "add", 2),
+        (JointPosterior, "with_sites", 2),
         (JointPosterior, "natural", 1),
         (hyperparameters, "evidence", 1),
         (streams, "_with_taken", 1),
@@ -149,7 +149,7 @@ def test_an_interrupted_regression_is_what_it_was(error, monkeypatch):
     X, y = line(n=200)
     monkeypatch.setattr(streams, "KEPT_NUMBERS", 0)  # the rows of the first call are gone
     places = (
-        (DensePosterior, "add"),
+        (DensePosterior, "with_sites"),
         (hyperparameters, "evidence"),
         (Numbers, "with_noise_of_kept"),
         (Numbers, "at_scale"),

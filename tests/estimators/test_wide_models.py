@@ -199,3 +199,24 @@ def test_a_summary_of_the_largest_coefficients():
     assert whole.loc[largest.index].equals(largest)
     with pytest.raises(ValueError, match="top must be"):
         model.summary(top=0)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 0])
+def test_rows_that_were_left_out_by_fits_are_those_of_a_full_covariance(classes):
+    X, y = made(n=30, d=230, classes=classes)
+    y = y.astype(float) if classes == 0 else y
+    kind = EPClassifier if classes else EPRegressor
+    parameters = {"prior_variance": 0.05, "loo_refit": True, "tol": 1e-5}
+    parameters |= {} if classes else {"loss": "huber"}
+    full, wide = (kind(covariance=form, **parameters).fit(X, y) for form in ("full", "rows"))
+    np.testing.assert_allclose(wide.loo_, full.loo_, atol=2e-3)
+
+
+def test_what_needs_a_matrix_of_columns_says_so():
+    X, y = made(classes=0)
+    with pytest.raises(ValueError, match="errors='robust' needs rows in memory and covariance='full'"):
+        EPRegressor(errors="robust").fit(X, y)
+    frame = {"x": X[:, 0], "y": y, "g": np.arange(40) % 5}
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(ValueError, match="covariance='rows' is for independent coefficients, not for a formula"):
+        EPRegressor(formula="y ~ x + (1 | g)", covariance="rows").fit(pandas.DataFrame(frame))

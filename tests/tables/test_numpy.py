@@ -67,7 +67,7 @@ def test_an_archive_with_other_content(tmp_path):
         with pytest.raises(ValueError, match=r"t\.npz must hold the arrays 'X', rows and columns, and 'y'.*; got '"):
             open_reader(path)
     np.savez_compressed(path, X=X, y=X[:, 0])
-    with pytest.raises(ValueError, match=r"t\.npz: X\.npy is compressed .*; write it by numpy\.savez"):
+    with pytest.raises(ValueError, match=r"t\.npz is compressed; write it by numpy\.savez"):
         open_reader(path)
     np.savez(path, X=X, y=np.zeros(3))
     with pytest.raises(ValueError, match=r"t\.npz: X and y must have the same number of rows, got"):
@@ -83,9 +83,9 @@ def test_an_archive_with_other_content(tmp_path):
 def test_arrays_of_other_forms(tmp_path):
     path = tmp_path / "t.npy"
     for array, message in [
-        (np.zeros(3), r"the array of rows must have two axes, or one axis and fields, got shape \(3,\) of float64"),
-        (np.zeros((2, 2, 2)), r"must have two axes"),
-        (np.array([[1, None]], dtype=object), r"holds objects of Python \(object\), which are not opened"),
+        (np.zeros(3), r"rows must be an array of two axes, or of one axis and fields, got shape \(3,\) of float64"),
+        (np.zeros((2, 2, 2)), r"must be an array of two axes"),
+        (np.array([[1, None]], dtype=object), r"holds objects of Python, which are not opened"),
         (np.zeros(2, dtype=[("a", "O")]), r"holds objects of Python"),
         (np.zeros((0, 3)), r"has columns but no rows"),
         (np.zeros((3, 0)), r"has columns but no rows"),
@@ -111,7 +111,7 @@ def test_a_truncated_file(tmp_path):
         path.write_bytes(content[:size])
         with pytest.raises(ValueError, match=r"t\.npy cannot be read, it may be truncated or damaged: "):
             open_reader(path)
-    with pytest.raises(ValueError, match=r"damaged: the file has become shorter"):
+    with pytest.raises(ValueError, match=r"damaged: "):
         list(reader.batches())
 
 

@@ -276,3 +276,33 @@ def test_tables_need_names():
     with pytest.raises(ValueError, match="terms need a table with named columns, such as a DataFrame, got ndarray"):
         Design.learn([Smooth("x")], np.ones((3, 2)))
     assert Design.learn([Known("h", np.eye(3), levels="abc")], FRAME)[0].intercept
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("~ x + money", "^the table has no column 'money': there are 'x'"),
+        ("~ s(money)", r"^s\(money\) needs a column 'money', which the table lacks"),
+        ("~ (money | g)", "^the table has no column 'money'"),
+        ("~ (1 | G)", r"^\(1 \| G\) needs a column 'G', which the table lacks: did you mean 'g'"),
+        ("~ (s(x) | g)", r"^'s\(x\)': s\(\) is a term of its own"),
+        ("~ (x | g) + (1 | g)", r"\(x \| g\) and \(1 \| g\) both have an intercept per level: leave out one"),
+        ("~ (1 | g) + (1 | g)", r"^the term \(1 \| g\) is there twice"),
+        ("~ 0", "^the model has neither columns nor an intercept"),
+        ("~ known(r, A)", r"^known\(r\): 4 levels of the data are not in its matrix, such as"),
+        ("~ neighbours(h, ring)", r"^neighbours\(h\): 3 regions of the data are not in its graph, such as 'a'"),
+    ],
+)
+def test_errors_name_the_part(text, message):
+    with pytest.raises(ValueError, match=message):
+        design(text)
+
+
+def test_levels_of_one_row_each_are_told_from_noise_by_nothing():
+    frame = FRAME.assign(row=np.arange(N), some=np.minimum(np.arange(N), N - 2))
+    found, rows = design("~ x + (1 | row)", frame)
+    with pytest.raises(ValueError, match=r"^\(1 \| row\): every level has one row"):
+        found.require_repeats(rows)
+    for text in ("~ x + (1 | some)", "~ x + (1 | g) + (0 + x | row)"):
+        found, rows = design(text, frame)
+        found.require_repeats(rows)

@@ -1,5 +1,7 @@
 """Effects have a column per level and one for new levels; known covariances are those that were given."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -106,6 +108,17 @@ def test_effects_that_cannot_be_told_apart_are_named():
         Effects("colour").learn(FRAME, ONES)
     with pytest.raises(ValueError, match="need an intercept or slopes"):
         Effects("a", intercept=False)
+
+
+def test_a_slope_that_does_not_vary_within_levels_is_named():
+    level = np.repeat(np.arange(5), 4)
+    frame = {"a": level, "x": 2.0 * level + 1.0, "z": RNG.normal(size=20)}
+    with pytest.warns(UserWarning, match=r"^\(x \+ z \| a\): within no level is there any variation of 'x', so"):
+        Effects("a", ("x", "z")).learn(frame, np.ones(20))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Effects("a", "z").learn(frame, np.ones(20))
+        Effects("a", "x", intercept=False).learn(frame, np.ones(20))
 
 
 # Known covariances.

@@ -1,5 +1,8 @@
 """Formulas become the terms that they name, or an error that names the part."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -138,3 +141,18 @@ def test_errors_name_the_part(text, message):
 def test_unknown_names_are_told_from_known_ones():
     with pytest.raises(ValueError, match="nothing is called 'graphx'; did you mean 'graph'"):
         Formula.parse("~ neighbours(r, graphx)", GIVEN)
+
+
+def test_formulas_for_people_who_come_from_r_are_read():
+    """The right column of every table of the guide."""
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "coming_from_r.md").read_text()
+    tables = re.findall(r"\| in R \| here \|\n\|---\|---\|\n((?:\|.*\n)+)", page)
+    assert len(tables) == 4
+    cells = [re.split(r"(?<!\\)\|", line)[2].replace("\\|", "|") for table in tables for line in table.splitlines()]
+    spans = [span for cell in cells for span in re.findall(r"`([^`]+)`", cell)]
+    calls = [span for span in spans if span.startswith(("EP", "fit(", "predict(", "sample_weight"))]
+    formulas = [f"~ {span}" for span in spans if span not in calls]
+    formulas += [text for call in calls for text in re.findall(r'formula="([^"]+)"', call)]
+    assert len(formulas) > 20
+    for formula in formulas:
+        assert Formula.parse(formula, {name: np.eye(2) for name in ("A", "W", "Q", "nb")}).text

@@ -104,14 +104,14 @@ def test_priors_are_weak_given_or_found():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("agee", "'agee' needs a column 'agee', which the table lacks: did you mean 'age of'"),
+        ("agee", "the table has no column 'agee': did you mean 'age of'"),
         ("lgo(x)", "there is no function 'lgo'; did you mean 'log'"),
         ("log(z)", "'log\\(z\\)' needs a column 'z', which the table lacks: there are 'x', 'age of', 'a', 'b', 'n'"),
         ("log(x)", "'log\\(x\\)' is not a finite number in [0-9]+ rows"),
         ("C(a, ref='four')", "'four' is no level: there are 'one', 'three', 'two'|did you mean"),
         ("a + 1", "needs numbers, but column 'a' holds text or categories"),
         ("C(a, Sum)", "C takes the name of a column, and ref= or levels="),
-        ("x.y", "needs a column 'x.y'"),
+        ("x.y", "the table has no column 'x.y'"),
         ("[x]", "formulas have columns, numbers"),
         ("x y", "'x y' is neither a column nor an expression"),
         ("poly(n, 9)", "the degree must lie between 1 and 3, got 9"),

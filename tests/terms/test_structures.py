@@ -139,3 +139,28 @@ def test_correlations_close_to_one_are_exact():
     gap = 1e-3 * np.log1p(np.exp(-14.0))
     assert structure.entries(psi)[0] == pytest.approx(1.0 / -np.expm1(-2.0 * gap), rel=1e-12)
     assert structure.log_det(psi)[0] == pytest.approx(-4.0 * np.log(-np.expm1(-2.0 * gap)), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("structure", "data"),
+    [
+        (Correlated(("one", "two", "three"), 4, moments(3)), np.kron(np.eye(4), 7.0 * moments(3))),
+        (Correlated(("one", "two"), 5, moments(2)), np.kron(np.eye(5), 0.2 * moments(2))),
+        (Exponential(np.array([0.7])), np.diag([2.0, 5.0])),
+        (Scaled(sparse.csr_array(np.eye(4)), 4), 3.0 * np.eye(4)),
+    ],
+    ids=lambda s: type(s).__name__,
+)
+def test_information_is_that_of_a_dense_matrix(structure, data):
+    """Where rows of one level, or of one pair of times, say nothing of others; up to a constant."""
+    apart = []
+    for seed in range(5):
+        psi = psi_of(structure, seed)
+        precision = dense(structure, structure.entries(psi))
+        V = np.linalg.inv(precision + data)
+        free = np.linalg.inv(precision) - V
+        each = [free @ dense(structure, slope) for slope in structure.derivatives(psi)]
+        wanted = 0.5 * np.linalg.slogdet([[np.trace(a @ b) for a in each] for b in each])[1]
+        beside = V[structure.left[structure.width :], structure.right[structure.width :]]
+        apart.append(structure.log_information(psi, np.diagonal(V)[None], beside[None]) - wanted)
+    np.testing.assert_allclose(apart, apart[0], atol=1e-9)

@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from cavity import datasets
 from cavity._checks import shown
 from cavity._version import __version__
 from cavity.cli.page import course_part, intervals_part, page
@@ -41,6 +42,7 @@ from cavity.tables import Block, Table, Texts, open_reader, open_writer
 from cavity.tables.first_pass import MISSING
 from cavity.tables.readers import listed, where
 from cavity.tables.schema import not_numbers
+from cavity.terms import Formula
 
 ESTIMATORS: dict[str, Any] = {"classify": EPClassifier, "regress": EPRegressor}
 TROUBLE, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit codes; the last is that of programs ended by Ctrl-C
@@ -56,7 +58,10 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="Example:\n\ncavity fit train.csv --target income --model model.cavity")
+@app.callback(
+    epilog="Example:\n\ncavity example\n\ncavity fit train.csv --target deposit --model bank.cavity\n\n"
+    "cavity score bank.cavity test.csv"
+)
 def cavity(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
@@ -73,7 +78,7 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def say(text: str) -> None:
+def warn(text: str) -> None:
     """Write one line to standard error."""
     typer.echo(f"cavity: {visible(' '.join(text.split()))}", err=True)
 
@@ -83,16 +88,16 @@ def results() -> Console:
     return Console(highlight=False, emoji=False, soft_wrap=not sys.stdout.isatty())
 
 
-def tell(text: str) -> None:
-    """Write one line of results."""
+def show(text: str) -> None:
+    """Write one line to standard output."""
     results().print(visible(text), markup=False)
 
 
-def tell_facts(facts: Mapping[str, str]) -> None:
+def show_facts(facts: Mapping[str, str]) -> None:
     """Write one line per fact, values below each other."""
     room = max(map(len, facts))
     for name, value in facts.items():
-        tell(f"{name:{room}s}  {value}")
+        show(f"{name:{room}s}  {value}")
 
 
 def reported(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,13 +109,13 @@ def reported(command: Callable[..., Any]) -> Callable[..., Any]:
             with _warnings_as_lines():
                 return command(**given)
         except OSError as error:
-            say(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+            warn(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
             raise typer.Exit(BAD_INPUT) from error
         except (ValueError, ImportError, MemoryError) as error:
-            say(str(error) or "not enough memory")
+            warn(str(error) or "not enough memory")
             raise typer.Exit(BAD_INPUT) from error
         except KeyboardInterrupt as error:
-            say(str(error) or "interrupted; nothing was written")
+            warn(str(error) or "interrupted; nothing was written")
             raise typer.Exit(INTERRUPTED) from error
 
     return run
@@ -122,29 +127,24 @@ def _warnings_as_lines() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
+        warnings.showwarning = lambda message, *_, **__: warn(f"warning: {message}")
         yield
 
 
 class FitProgress:
-    """Shows a fit on standard error, and stops it after a loop when Ctrl-C asks for that.
+    """Shows a fit on standard error, and stops it after an iteration when Ctrl-C asks for that.
 
-    With a checkpoint the first Ctrl-C lets the present loop end and be kept; a second one, any without a checkpoint and
-    any before the first loop, stops at once.
+    With a checkpoint the first Ctrl-C lets the present iteration end and saves it; a second one, any without a
+    checkpoint and any before the first iteration, stops at once.
     """
 
     def __init__(self, visible: bool, checkpoint: Path | None) -> None:
         self._visible, self._checkpoint = visible, checkpoint
-        self._console = Console(stderr=True, highlight=False)
         self._start, self._seconds = time.monotonic(), 0.0
-        self._loops_began, self._stop_asked = False, False
-        self._status: Any = None
+        self._has_begun, self._stop_asked = False, False
         self._handler: Any = None
 
     def __enter__(self) -> Self:
-        if self._visible and self._console.is_terminal:
-            self._status = self._console.status("reading")
-            self._status.start()
         if self._checkpoint is not None and threading.current_thread() is threading.main_thread():
             self._handler = signal.signal(signal.SIGINT, self._interrupt)
         return self
@@ -154,37 +154,30 @@ class FitProgress:
     ) -> None:
         if self._handler is not None:
             signal.signal(signal.SIGINT, self._handler)
-        if self._status is not None:
-            self._status.stop()
 
     def __call__(self, progress: Progress) -> None:
         """Show where a fit is; `KeyboardInterrupt` where it is to stop."""
-        self._loops_began = True
+        self._has_begun = True
         if progress.loop == 0:
-            self._seconds = 0.0
+            self._seconds, line = 0.0, ""
             if progress.predictor == 0:
-                self._line(f"read {progress.rows:,} distinct rows in {_time(time.monotonic() - self._start)}")
+                line = f"read {progress.rows:,} distinct rows in {_time(time.monotonic() - self._start)}"
         else:
             speed = progress.rows / max(progress.seconds - self._seconds, 1e-9)
             which = f"class {progress.predictor + 1} of {progress.predictors}, " if progress.predictors > 1 else ""
             left = "" if math.isnan(progress.left) else f", about {_time(progress.left)} left"
-            self._line(f"{which}loop {progress.loop}: {speed:,.0f} rows/s, changed by {progress.change:.2g} sd{left}")
+            line = f"{which}loop {progress.loop}: {speed:,.0f} rows/s, changed by {progress.change:.2g} sd{left}"
             self._seconds = progress.seconds
-        if self._status is not None:
-            self._status.update(f"loop {progress.loop + 1}")
+        if self._visible and line:
+            typer.echo(line, err=True)
         if self._stop_asked:
             raise KeyboardInterrupt
 
-    def _line(self, text: str) -> None:
-        if self._visible:
-            self._console.print(text, markup=False, soft_wrap=True)
-
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self._stop_asked or not self._loops_began:
+        if self._stop_asked or not self._has_begun:
             raise KeyboardInterrupt
         self._stop_asked = True
-        before = "\n" if self._status is not None else ""  # below the line that is shown
-        text = f"{before}cavity: stopping after this loop; Ctrl-C again stops at once\n"
+        text = "cavity: stopping after this loop; Ctrl-C again stops at once\n"
         os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode())
 
 
@@ -201,7 +194,7 @@ def _time(seconds: float) -> str:
 
 
 def option(help: str, metavar: str | None = None) -> Any:  # noqa: A002
-    """Describe an option, of which the help text tells the default."""
+    """Describe an option whose help text ends with the default."""
     return typer.Option(help=help, metavar=metavar, show_default=False)
 
 
@@ -241,7 +234,7 @@ def size_of(text: str) -> int:
 
 
 def check_places(outputs: Mapping[str, Path | None], inputs: Sequence[Path]) -> None:
-    """Refuse files that could not be written, or that would replace an input or each other, before any work is done."""
+    """Raise for outputs that could not be written, or that would replace an input or each other."""
     taken = dict.fromkeys(inputs, "an input")
     for option, path in outputs.items():
         if path is None:
@@ -277,6 +270,8 @@ _NEEDED: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
     "random_state": ("--covariance diagonal", lambda every: every["covariance"] in ("diagonal", "auto")),
     "tol": ("--max-iter 2 or more", lambda every: every["max_iter"] != 1),
 }
+# Parameters of the estimators that are options of the same name.
+PARAMETERS = {name for one in ESTIMATORS.values() for name in one().get_params()} - {"verbose"}
 # Different whole numbers up to which a target is taken for labels.
 _MOST_LABELS = 10
 
@@ -290,7 +285,7 @@ def fit(
     model: Annotated[Path, option("File to write the model to.")],
     target: Annotated[str | None, option("Column to be predicted.", "COLUMN")] = None,
     checkpoint: Annotated[
-        Path | None, option("File that keeps the state of the fit; the same command continues from it.")
+        Path | None, option("File for the state of the fit; the same command continues from it.")
     ] = None,
     every: Annotated[
         float | None, option("Least number of seconds between two writes of the checkpoint. (default 60)")
@@ -325,6 +320,13 @@ def fit(
         option(
             f"Loss of the linear predictor. Classifiers: {', '.join(LOSSES['classify'])} (default logistic). "
             f"Regressors: {', '.join(LOSSES['regress'])} (default squared)."
+        ),
+    ] = None,
+    formula: Annotated[
+        str | None,
+        option(
+            "The model as lme4, mgcv and others write it: 'y ~ x + s(z) + (1 | g)'. The columns that are not dropped "
+            "are read into memory. A column left of the ~ is the target."
         ),
     ] = None,
     prior_variance: Annotated[
@@ -393,42 +395,32 @@ def fit(
     Exit codes: 0 if all is well; 1 if the fit had numerical trouble, and the model was written anyway; 2 if the input
     is bad, and nothing was written; 130 after Ctrl-C.
     """
+    options = {name: value for name, value in locals().items() if value is not None}
     check_places({"--model": model, "--checkpoint": checkpoint}, files)
     if every is not None and checkpoint is None:
         raise ValueError("--every has no effect here, it needs --checkpoint; leave it out")
     if checkpoint is not None and covariance == "diagonal":
         raise ValueError("--checkpoint has no effect here, it needs a --covariance other than diagonal; leave it out")
+    if target is None and formula is not None:
+        target = options["target"] = Formula.parse(formula).target
     if target is None:
         raise ValueError(
             f"--target is needed, the column to be predicted: {files[0]} has {listed(open_reader(files[0]).kinds)}"
         )
-    size = None if memory is None else size_of(memory)
-    columns = {"weight": weight, "offset": offset, "categories": category or None, "drop": drop or None}
-    table = Table(files, target=target, **_given({**columns, "missing": missing, "memory": size, "scratch": scratch}))
-    options = _given(
-        {
-            "loss": loss,
-            "prior_variance": prior_variance,
-            "prior_groups": prior_groups,
-            "prior_mean": prior_mean,
-            "fit_intercept": fit_intercept,
-            "intercept_prior_variance": intercept_prior_variance,
-            "covariance": covariance,
-            "max_iter": max_iter,
-            "tol": tol,
-            "class_weight": class_weight,
-            "random_state": random_state,
-            "quantile": quantile,
-            "epsilon": epsilon,
-            "scale": scale,
-            "normalize_y": normalize_y,
-        }
-    )
-    options = {name: plain_value(value) if isinstance(value, str) else value for name, value in options.items()}
+    names = ("target", "weight", "offset", "drop", "missing", "scratch")
+    columns: dict[str, Any] = {name: options[name] for name in names if name in options}
+    if memory is not None:
+        columns["memory"] = size_of(memory)
+    table = Table(files, categories=category or (), **columns)
+    options = {
+        name: plain_value(value) if isinstance(value, str) and name != "formula" else value
+        for name, value in options.items()
+        if name in PARAMETERS
+    }
     if task == "auto":
         task, reason = task_of(files, target, table.categories, options.get("loss"))
         if verbose is not False:
-            say(f"fitting an {ESTIMATORS[task].__name__}: {reason}")
+            warn(f"fitting an {ESTIMATORS[task].__name__}: {reason}")
     elif task not in ESTIMATORS:
         raise ValueError(f"--task must be auto, {' or '.join(ESTIMATORS)}, got {task!r}")
     check_options(task, options)
@@ -444,22 +436,18 @@ def fit(
         if checkpoint is not None:
             _remove(checkpoint)
         if random_state is not None:
-            say("warning: --random-state had no effect: only a diagonal covariance depends on the order of the rows")
+            warn("warning: --random-state had no effect: only a diagonal covariance depends on the order of the rows")
     elif checkpoint is not None:
-        say("warning: --checkpoint had no effect: a fit with a diagonal covariance keeps none")
+        warn("warning: --checkpoint had no effect: a fit with a diagonal covariance saves none")
     rows, features = estimator.n_samples_seen_, estimator.n_features_in_
-    tell(f"{type(estimator).__name__} of {target!r} by {features} columns, {rows:,.10g} rows")
-    tell_facts({"posterior": str(estimator.plan_), "status": status_of(estimator), "model": str(model)})
+    show(f"{type(estimator).__name__} of {target!r} by {features} columns, {rows:,.10g} rows")
+    show_facts({"posterior": str(estimator.plan_), "status": status_of(estimator), "model": str(model)})
     if not estimator.status_.is_success:
         raise typer.Exit(TROUBLE)
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
 def task_of(files: Sequence[Path], target: str, text: Iterable[str], loss: Any) -> tuple[str, str]:
-    """Decide by the loss if one was given, else by the first rows of the target; say why, too."""
+    """Decide by the loss if there is one, else by the first rows of the target; return the task and the reason."""
     for task, names in LOSSES.items():
         if loss in names:
             return task, f"it has the loss {loss!r}"
@@ -480,7 +468,7 @@ def task_of(files: Sequence[Path], target: str, text: Iterable[str], loss: Any) 
 
 
 def check_options(task: str, given: Mapping[str, Any]) -> None:
-    """Refuse options that the estimator of a task does not have, or that have no effect."""
+    """Raise for options that the estimator of a task does not have, or that have no effect."""
     every = {**ESTIMATORS[task]().get_params(), **given}
     for name in given:
         option = f"--{name.replace('_', '-')}"
@@ -542,7 +530,7 @@ def table_with_target(
     known = Preprocessing.of(model.preprocessing_)
     target = target or known.target
     if target is None:
-        raise ValueError("the model does not know the name of its target: give it by --target")
+        raise ValueError("the model does not know the name of its target: name it by --target")
     has_text = is_classifier(model) and model.classes_.dtype.kind in "UO"
     return Table(
         files,
@@ -594,6 +582,32 @@ def weights_of(table: Table, block: Block) -> NDArray[np.float64]:
     return weights
 
 
+# cavity example
+
+
+@app.command(epilog="Example:\n\ncavity example --folder data")
+@reported
+def example(
+    folder: Annotated[Path, option("Folder to write to. (default the current one)", "FOLDER")] = Path(),
+) -> None:
+    """Write a table to try the other commands on.
+
+    The files train.csv and test.csv hold half each of the Bank data set of the UCI repository: clients of a bank, and
+    whether they subscribed a deposit.
+    """
+    places = {name: folder / name for name in ("train.csv", "test.csv")}
+    for place in places.values():
+        check_places({"--folder": place}, [])
+        if place.exists():
+            raise ValueError(f"{place} exists; name another folder by --folder")
+    data = datasets.load("bank")
+    columns = {**data.features, "deposit": np.where(data.labels > 0.0, "yes", "no")}
+    for first, place in enumerate(places.values()):
+        with open_writer(place) as write:
+            write({name: column[first::2] for name, column in columns.items()})
+        show(f"{place}: {data.labels[first::2].size:,} rows of {len(columns)} columns")
+
+
 # cavity predict
 
 
@@ -622,7 +636,7 @@ def predict(
             columns = _labels(fitted, block) if is_classifier(fitted) else _numbers(fitted, block, quantile or [])
             write(columns)
             rows += block.batch.n_rows
-    tell(f"{rows:,} rows to {out}: {', '.join(columns)}")
+    show(f"{rows:,} rows to {out}: {', '.join(columns)}")
 
 
 def _labels(model: Any, block: Block) -> dict[str, Any]:
@@ -657,7 +671,7 @@ def score(model: Model, files: Files, target: Target = None, weight: Weight = No
     """
     fitted = load_model(model)
     table = table_with_target(fitted, files, target, weight, offset)
-    tell_facts(_scores_of_labels(fitted, table) if is_classifier(fitted) else _scores_of_numbers(fitted, table))
+    show_facts(_scores_of_labels(fitted, table) if is_classifier(fitted) else _scores_of_numbers(fitted, table))
 
 
 def _scores_of_labels(model: Any, table: Table) -> dict[str, str]:
@@ -726,7 +740,10 @@ def inspect(
     facts = _facts(fitted)
     labels, columns = fitted.summary_columns()
     names = [_name(label) for label in labels]
-    components = len(fitted.prior_variance_) if isinstance(fitted.prior_variance_, dict) else 0
+    variances = getattr(fitted, "prior_variance_", None)
+    components = len(variances) if isinstance(variances, dict) else 0
+    if variances is None:  # a model with terms, whose last blocks are not of coefficients
+        components = sum(label[-2] in ("smooths", "components") for label in labels)
     count = len(names) - components  # the last rows of a summary are variance components
     most = _MOST if html is None else _MOST_OF_PAGE
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -742,15 +759,17 @@ def inspect(
         largest = {name: values[kept] for name, values in columns.items()}
         parts = [intervals_part("Coefficients", note, [names[k] for k in kept], largest)]
         if components:
-            note = "Prior variances that were found, with 95 % intervals on a logarithmic axis."
-            variances = {name: values[count:] for name, values in columns.items()}
-            parts.append(intervals_part("Variance components", note, names[count:], variances, is_log=True))
+            note = "Prior variances, or standard deviations, that were found: 95 % intervals on a logarithmic axis."
+            # Correlations, and curves of which there are only degrees of freedom, have no place there.
+            shown_ones = [k for k in range(count, len(names)) if columns["mean"][k] > 0.0 and "correl" not in names[k]]
+            found = {name: values[shown_ones] for name, values in columns.items()}
+            parts.append(intervals_part("Variance components", note, [names[k] for k in shown_ones], found, True))
         traces = fitted.trace_ if isinstance(fitted.trace_, tuple) else (fitted.trace_,)
         text = page(model.name, facts, *parts, course_part(traces, float(fitted.tol)))
         html.write_text(text, encoding="utf-8")
-        tell(f"{html}: {kept.size:,} of {count:,} coefficients")
+        show(f"{html}: {kept.size:,} of {count:,} coefficients")
         return
-    tell_facts(facts)
+    show_facts(facts)
     console = results()
     # The exponentials follow from the rest; without them 72 columns are enough. Intervals go where there are fewer.
     left_out = ("exp(",) if console.width >= 72 else ("exp(", "lower", "upper")
@@ -766,7 +785,7 @@ def inspect(
 
 
 def _facts(model: Any) -> dict[str, str]:
-    """Name what is to be known of a model beside its coefficients."""
+    """Describe a model, its coefficients apart."""
     target = Preprocessing.of(model.preprocessing_).target
     facts = {"model": f"{type(model).__name__}(loss={model.loss!r})" + (f" of {target!r}" if target else "")}
     if is_classifier(model):
@@ -777,7 +796,7 @@ def _facts(model: Any) -> dict[str, str]:
         "status": status_of(model),
         "log evidence": f"{model.log_evidence_:,.2f}",
     }
-    if not isinstance(model.prior_variance_, dict):
+    if not isinstance(getattr(model, "prior_variance_", {}), dict):
         facts["prior variance"] = _first_ten([f"{v:.3g}" for v in np.unique(np.atleast_1d(model.prior_variance_))])
     if not is_classifier(model) and model.loss != "poisson" and model.scale != "linear":
         facts["noise scale"] = f"{model.scale_:.4g}"
@@ -790,13 +809,16 @@ def _first_ten(names: list[str]) -> str:
 
 def _name(label: Any) -> str:
     """Write the name of a coefficient, of a class if there are several."""
-    joined = " ".join(part for part in map(str, label) if part) if isinstance(label, tuple) else str(label)
+    parts = map(str, label) if isinstance(label, tuple) else [str(label)]
+    joined = " ".join(part for part in parts if part and part not in ("fixed", "components", "smooths"))
     return visible(joined.removeprefix("variance of "))
 
 
 def _grid(kind: str, names: Sequence[str], columns: Mapping[str, NDArray[Any]], rows: Iterable[int]) -> Grid:
     grid = Grid(box=None, pad_edge=False, header_style="bold")
     grid.add_column(kind, overflow="fold")
+    rows = list(rows)
+    columns = {name: values for name, values in columns.items() if not np.all(np.isnan(values[rows]))}
     for name in columns:
         grid.add_column(name, justify="right", no_wrap=True)
     for k in rows:
@@ -836,13 +858,13 @@ def update(
         fitted.partial_fit(block.rows, known, sample_weight=weights, offset=block.offset, halflife=halflife)
         rows, troubled = rows + block.batch.n_rows, troubled or not fitted.status_.is_success
     save(fitted, place)
-    tell(f"{rows:,} rows added, {fitted.n_samples_seen_:,.10g} in all: {place}")
+    show(f"{rows:,} rows added, {fitted.n_samples_seen_:,.10g} in all: {place}")
     if troubled:
         raise typer.Exit(TROUBLE)
 
 
 def check_levels(model: Any, block: Block) -> None:
-    """Refuse levels of categories that the model does not know, and so cannot learn from."""
+    """Raise for levels of categories that the model does not have, and so cannot learn from."""
     for name, known in getattr(model, "categories_", {}).items():
         column: Any = block.batch.columns[name]
         levels = set(map(level_text, known))

@@ -23,8 +23,8 @@ and converge with the posterior. Sites of the squared loss do not depend on cavi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -157,31 +157,41 @@ class LinearBackend:
             diagnostics.reject(-1, Refusal.RESCALING)
         return done
 
-    def remaining_change(
-        self, number: int, change: float, pending: float, average_step: float, held_back: bool
-    ) -> float:
-        """Estimate what all later iterations will change, and choose the largest step size of the next one.
+    def change_since(
+        self,
+        number: int,
+        mean: FloatArray,
+        variance: FloatArray,
+        *,
+        moves: Any = 0.0,
+        average_step: float = 1.0,
+        held_back: bool = False,
+    ) -> Change:
+        """Change of an iteration and of all later ones together; chooses the largest step size of the next one.
 
-        ``pending`` is the most that a single block moved a mean by, in standard deviations: two blocks can undo each
-        other's moves, and what one of them moved is still to come, too. Blocks that were held back by `visit` have more
-        to come than that.
+        ``mean`` and ``variance`` are the posterior's before it, ``moves`` the most that a single block moved each mean
+        by: two blocks can undo each other's moves, and what one of them moved is still to come, too. Blocks that were
+        held back by `visit` have more to come than that.
 
         Step sizes become shorter for all rows after an iteration that changes more than the one before, longer
         otherwise. Convex costs hardly need it; of the others it decides whether they converge. Where blocks were held
         back, the change does not depend on the step sizes. After longer steps an iteration may change as much more as
         its steps are longer, and a fiftieth beyond that.
         """
-        before, self.change = self.change, change
+        after, before = self.posterior.variance(), self.change
+        shift = float(np.max(np.abs(self.posterior.mean - mean) / np.sqrt(after), initial=0.0))
+        self.change = change = max(shift, float(np.max(np.abs(np.log(after / variance)), initial=0.0)))
         if number >= 5 and not held_back and change > self.options.tol:
             is_larger = change > 1.02 * max(self.growth, 1.0) * before
             max_step = min(max((0.8 if is_larger else 1.1) * self.max_step, 0.02), _LONGEST_STEP)
             self.growth, self.max_step = max_step / self.max_step, max_step
         if held_back:
-            return np.inf
+            return Change(change, np.inf)
         # With changes that fall by a constant rate, the sum of those to come; steps below one hide a part of them.
         # Two changes estimate the rate.
         rate = min(change / before, _LARGEST_RATE) if before > 0.0 else 0.0
-        return max(change, pending) * max(1.0, rate / (1.0 - rate)) / min(average_step, 1.0)
+        pending = float(np.max(moves / np.sqrt(after), initial=0.0))
+        return Change(change, max(change, pending) * max(1.0, rate / (1.0 - rate)) / min(average_step, 1.0))
 
     def update_hyperparameters(self, diagnostics: Diagnostics) -> bool:
         """Update prior variances and noise scale after a sweep; whether they have converged."""
@@ -243,7 +253,7 @@ class LinearBackend:
         known = -0.5 * self.beta * self.noise[1] / self.loss.as_squared**2 if self.is_normal else self.log_scale()
         natural = self.posterior.natural(float(known))
         posterior = self.posterior.gaussian(natural.log_scale)
-        return Result(posterior, natural, status, diagnostics.trace(), self.prior, self.loss, self.noise)
+        return Result(posterior, natural, status, diagnostics.trace(), self.posterior.prior, self.loss, self.noise)
 
 
 @dataclass(eq=False)
@@ -261,22 +271,21 @@ class Blocks(LinearBackend):
         self.held_back, self.noise = False, np.zeros(2)
         if self.is_normal:
             self.take_normal(diagnostics)
-            change = change_between(mean, variance, self.posterior.mean, self.posterior.variance())
+            change = self.change_since(step.loop, mean, variance)
             self.update_hyperparameters(diagnostics)
-            return Change(change, 0.0)
-        farthest, steps = np.zeros(mean.size), 0.0
+            return change._replace(remaining=0.0)
+        moves, steps = np.zeros(mean.size), 0.0
         for part in self.posterior.parts(first):
             before = self.posterior.mean
             self.visit(part, first, diagnostics)
-            farthest = np.maximum(farthest, np.abs(self.posterior.mean - before))
+            moves = np.maximum(moves, np.abs(self.posterior.mean - before))
             steps += float(np.sum(self.sites.step[part]))
-        after = self.posterior.variance()
-        change = change_between(mean, variance, self.posterior.mean, after)
-        pending = float(np.max(farthest / np.sqrt(after), initial=0.0))
         average_step = steps / self.rows.shape[0] if self.rows.shape[0] else 1.0
-        remaining = self.remaining_change(step.loop, change, pending, average_step, self.held_back)
+        change = self.change_since(
+            step.loop, mean, variance, moves=moves, average_step=average_step, held_back=self.held_back
+        )
         self.sites.max_step = self.max_step
-        return Change(change, remaining if self.update_hyperparameters(diagnostics) else np.inf)
+        return change if self.update_hyperparameters(diagnostics) else change._replace(remaining=np.inf)
 
     def visit(self, part: slice, fresh: bool, diagnostics: Diagnostics) -> None:
         """Update the sites of a block; shorten their steps while the posterior would be improper or move too far."""
@@ -357,6 +366,13 @@ class Blocks(LinearBackend):
             sums += float(weights @ self.rows.targets[self.predictor][part]), float(np.sum(weights))
         return float(sums[0] / sums[1])
 
+    def result(self, status: Status, diagnostics: Diagnostics) -> Result:
+        """Posterior and sites as values; predictors of all rows are those under this posterior."""
+        if self.is_normal:
+            for part in self.posterior.parts(False):
+                self.sites.mean[part], self.sites.variance[part] = self.posterior.predictors(part)
+        return replace(super().result(status, diagnostics), row_sites=self.sites)
+
     def log_scale(self) -> float:
         """Sum of the logarithms of the scales of all sites: one more look at every row, for the evidence."""
         total, o = 0.0, self.options
@@ -367,21 +383,17 @@ class Blocks(LinearBackend):
         return total
 
     def snapshot(self) -> dict[str, Any]:
-        """State between two iterations, with the sites of all rows."""
-        return {**self.sites.arrays(), **super().snapshot()}
+        """State between two iterations, with all sites; those in files are to be read before the next one."""
+        sites = {f"site_{name}": getattr(self.sites, name) for name in _ARRAYS}
+        copies = {name: one.copy() if isinstance(one, np.ndarray) else one for name, one in sites.items()}
+        return {**copies, **super().snapshot()}
 
     def restore(self, state: State) -> None:
         """Return to such a state."""
         super().restore(state)
-        self.sites.set_arrays(state)
+        for name in _ARRAYS:
+            getattr(self.sites, name)[:] = state[f"site_{name}"]
         self.sites.max_step = self.max_step
-
-
-def change_between(mean: FloatArray, variance: FloatArray, new_mean: FloatArray, new_variance: FloatArray) -> float:
-    """Largest move of a mean in standard deviations, or of the logarithm of a variance."""
-    shift = np.max(np.abs(new_mean - mean) / np.sqrt(new_variance), initial=0.0)
-    stretch = np.max(np.abs(np.log(new_variance / variance)), initial=0.0)
-    return float(max(shift, stretch))
 
 
 def deviations(variance: FloatArray) -> FloatArray:
@@ -443,18 +455,8 @@ class RowSites:
             sites.offset[:] = offset if predictors is None else offset[:, None] * np.eye(1, predictors)
         return sites
 
-    def arrays(self) -> dict[str, FloatArray]:
-        """Copy all arrays, by name; those in files come as they are, to be read before the next iteration."""
-        arrays = {f"site_{name}": getattr(self, name) for name in _ARRAYS}
-        return {name: one.copy() if isinstance(one, np.ndarray) else one for name, one in arrays.items()}
-
-    def set_arrays(self, arrays: Mapping[str, FloatArray]) -> None:
-        """Write such arrays."""
-        for name in _ARRAYS:
-            getattr(self, name)[:] = arrays[f"site_{name}"]
-
-    def part(self, part: slice) -> RowSites:
-        """Return views of the sites of some rows."""
+    def part(self, part: slice | NDArray[np.intp]) -> RowSites:
+        """Return the sites of some rows: views of a slice, else copies."""
         return RowSites(**{name: getattr(self, name)[part] for name in _ARRAYS}, max_step=self.max_step)
 
     def cavities(self, weights: FloatArray, beta: float, power: float) -> Cavities:

@@ -196,11 +196,6 @@ class Diagnostics:
     last_refusals: Counter[Refusal] = field(default_factory=Counter)
     remaining: float = math.inf
 
-    @property
-    def loops(self) -> int:
-        """Number of finished iterations."""
-        return len(self.changes)
-
     def reject(self, factor: int, why: Refusal, times: int = 1) -> None:
         """Count rejected updates of a factor; -1 stands for all."""
         self.refusals[factor, why] += times
@@ -286,11 +281,6 @@ class Run:
         is_still = bool(d.changes) and d.remaining < o.tol and not d.last_refusals
         return is_still and o.temperature.is_final(len(d.changes) - 1, o.max_iter)
 
-    def result(self) -> Result:
-        """Everything so far as a value."""
-        status = self.diagnostics.status(self.options.single_pass, self.has_converged)
-        return self.backend.result(status, self.diagnostics)
-
     def snapshot(self) -> dict[str, Any]:
         """State between two iterations, to continue from: numbers and arrays by name."""
         d, g, names = self.diagnostics, self.guard, list(Refusal)
@@ -375,9 +365,12 @@ def run(
             backend.restore(guard.best)
             diagnostics.reject(-1, Refusal.DIVERGED)
         backend.refresh(diagnostics.betas[-1], diagnostics)
-        return replace(going.result(), state=final)
+        status = diagnostics.status(options.single_pass, going.has_converged)
+        return replace(backend.result(status, diagnostics), state=final)
     except Failure as failure:
-        raise FactorError(failure.factor, going.result(), failure.error) from failure.error
+        raise FactorError(
+            failure.factor, backend.result(Status.INTERRUPTED, diagnostics), failure.error
+        ) from failure.error
 
 
 @contextmanager

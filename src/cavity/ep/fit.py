@@ -226,7 +226,7 @@ def run_checked(
 
             def after_loop(run: Run) -> None:
                 if show is not None:
-                    show(run.diagnostics.loops - 1, run.diagnostics.updates)
+                    show(len(run.diagnostics.changes) - 1, run.diagnostics.updates)
 
             try:
                 return driver.run(backend, options, cost=backend.cost, after_loop=after_loop, state=state)
@@ -275,7 +275,7 @@ def _run_blocks(
 
         def after_loop(run: Run) -> None:
             if show is not None:
-                show(run.diagnostics.loops - 1, run.diagnostics.loops)
+                show(len(run.diagnostics.changes) - 1, len(run.diagnostics.changes))
 
         return blocks.run(batches.loss, rows, posterior, options, state=state, after_loop=after_loop)
 

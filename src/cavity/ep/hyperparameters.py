@@ -1,24 +1,34 @@
-r"""Prior variances and noise scale that maximise the evidence, all together and on logarithms.
+r"""Hyperparameters of the prior, and the noise scale, that maximise the evidence, all together; and averages over them.
 
-EP's evidence does not change to first order with the sites, so its gradient is the partial one, and exact:
+EP's evidence does not change to first order with the sites, so its gradient is the partial one, and exact. With the
+prior precision P of mean :math:`\mu`, posterior mean m and covariance V, and the cavities of the rows,
 
-.. math:: \frac{\partial \log Z}{\partial \log v_g} = \frac12 \sum_{j \in g}
-    \Big(\frac{(m_j - \mu_j)^2 + s_j^2}{v_g} - 1\Big), \qquad
+.. math:: \frac{\partial \log Z}{\partial \psi} = \frac12 \mathrm{tr}\Big(\big(P^{-1} - V - (m - \mu)(m - \mu)^\top\big)
+    \frac{\partial P}{\partial \psi}\Big), \qquad
     \frac{\partial \log Z}{\partial \log \sigma} = \sum_i \frac{\partial \log \hat Z_i}{\partial \log \sigma},
 
-over the coefficients of a group with posterior means :math:`m_j` and variances :math:`s_j^2`, and over rows under their
-cavities. The curvature to begin with is the average information of restricted maximum likelihood (Gilmour, Thompson and
-Cullis, Biometrics 51, 1995): with :math:`a = (m - \mu) / v` and the posterior covariance V,
+for a hyperparameter :math:`\psi`, such as the logarithm of the variance of a group of coefficients, and for the noise
+scale. The curvature to begin with is the average information of restricted maximum likelihood (Gilmour, Thompson and
+Cullis, Biometrics 51, 1995), with :math:`f_k = -\partial P / \partial \psi_k\, (m - \mu)`:
 
-.. math:: A_{gh} = \tfrac12 \big(\delta_{gh}\, a_g^\top (m - \mu)_g - a_g^\top V_{gh}\, a_h\big).
+.. math:: A_{kl} = \tfrac12 f_k^\top (P^{-1} - V) f_l.
 
 For the squared loss the sites are known for every noise scale, so that Newton's method needs no rows
-(`maximise_normal_evidence`). For other losses the variances take such steps with the sites as they are after every
+(`maximise_normal_evidence`). For other losses hyperparameters take such steps with the sites as they are after every
 iteration of EP; sites follow the variances, on nearly separable classes far, so the steps are prolonged by the secant
 through the last two iterations (`Hyperparameters.update`).
 
-From above a variance is bounded by a prior on the standard deviation of the group's part of the linear predictor, which
-is exponential: it vanishes at zero, where it pulls nothing up.
+From above a variance is bounded by a half-normal prior of the standard deviation that the group gives to the linear
+predictor: near zero, where it is flat to second order, it moves nothing.
+
+Where few levels or rows leave hyperparameters uncertain, posteriors are averaged over them (`settings_around`), under
+Jeffreys' prior of every group, the root of the determinant of the information that the rows have about it,
+
+.. math:: I_{kl} = \tfrac12 \mathrm{tr}\Big((P^{-1} - V) \frac{\partial P}{\partial \psi_k} (P^{-1} - V)
+    \frac{\partial P}{\partial \psi_l}\Big).
+
+For one factor of equally many rows per level, whose means have the variance :math:`v + s^2`, it is flat in
+:math:`\log(v + s^2)`: there intervals of effects, and of levels to come, are those of Student.
 """
 
 from __future__ import annotations
@@ -44,13 +54,18 @@ from cavity.terms.structures import LEAST
 GAIN, CLOSE = 0.01, 0.02
 # Last step of normal rows, which are summed up once: a result that does not depend on where the search started.
 EXACT = 1e-7
+# Shorter steps of logarithms are not checked while EP runs: what Newton's method leaves of them is about half their
+# square, and the next iteration has another.
+SHORT = 0.5
 # Longest step of a logarithm where it is prolonged because sites follow, a factor of 4.5 in a variance; a third of it
 # before the sites have settled. With twice as much models of mean and spread fail now and then, with half of it EP
 # takes longer.
 LONGEST = 1.5
 # Growth of a posterior variance by the uncertainty of a hyperparameter from which on it is averaged over, and how far
-# below the maximum its evidence is looked at, in nats: four standard deviations.
+# below its maximum a density is looked at, in nats: four standard deviations.
 MATTERS, DEPTH = 0.05, 8.0
+# Hyperparameters that are averaged over, at most, and points along each of one, two or three.
+POINTS = (11, 8, 5)
 
 
 class Group(NamedTuple):
@@ -64,7 +79,7 @@ class Group(NamedTuple):
         Average over the rows of the sum of squares of these columns: the variance that the coefficients give to the
         linear predictor, per unit of theirs. Of a block its structure knows that.
     rate
-        Of the exponential prior of the standard deviation that they give to it.
+        Inverse of the standard deviation of the half-normal prior of the standard deviation that they give to it.
     block
         Which block of a `StructuredPrior` they are; None for independent coefficients with one variance.
     """
@@ -89,8 +104,12 @@ class NormalRows:
 
 
 class Point(NamedTuple):
-    """Log evidence up to a constant, its gradient, and a curvature of minus the evidence, positive semi-definite."""
+    """Log evidence up to a constant, its gradient, and a curvature of minus the evidence, positive semi-definite.
 
+    ``psi`` are the hyperparameters of the prior there.
+    """
+
+    psi: FloatArray
     value: float
     gradient: FloatArray
     curvature: FloatArray
@@ -115,25 +134,44 @@ def is_found(gradient: FloatArray, step: FloatArray, curvature: FloatArray) -> b
     return bool(0.5 * gradient @ step < GAIN and np.all(np.abs(step) * determined < CLOSE))
 
 
-def hyperparameters_of(prior: Prior, groups: Sequence[Group]) -> FloatArray:
-    """Hyperparameters of all groups, one after the other: logarithms of variances, and what structures have."""
-    found = [np.empty(0)]
+class Coordinates(NamedTuple):
+    """Hyperparameters of all groups, one after the other, their bounds, and which belong to each group."""
+
+    psi: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    parts: list[slice]
+
+
+def coordinates(prior: Prior, groups: Sequence[Group]) -> Coordinates:
+    """Find the hyperparameters of groups: logarithms of variances, and what structures have."""
+    found: list[tuple[FloatArray, ...]] = [(np.empty(0),) * 3]
     for group in groups:
         if group.block is None:
-            found.append(-np.log(prior.precision[group.columns[:1]]))
+            logs = -np.log(prior.precision[group.columns[:1]]), np.log([LEAST / group.size])
+            found.append((*logs, -np.log([LEAST * group.size])))
         else:
-            found.append(prior.blocks[group.block].psi)  # type: ignore[union-attr]
-    return np.concatenate(found)
+            block = prior.blocks[group.block]  # type: ignore[union-attr]
+            found.append((block.psi, block.structure.lower, block.structure.upper))
+    ends = np.cumsum([psi.size for psi, _, _ in found])
+    parts = [slice(int(a), int(b)) for a, b in pairwise(ends)]
+    psi, lower, upper = (np.concatenate(each) for each in zip(*found, strict=True))
+    return Coordinates(psi, lower, upper, parts)
+
+
+def hyperparameters_of(prior: Prior, groups: Sequence[Group]) -> FloatArray:
+    """Hyperparameters of all groups alone."""
+    return coordinates(prior, groups).psi
 
 
 def with_hyperparameters(prior: Any, groups: Sequence[Group], psi: FloatArray) -> Any:
     """Prior with other hyperparameters, as far as the bounds allow."""
-    psi = np.clip(psi, *bounds(prior, groups))
-    structured = isinstance(prior, StructuredPrior)
+    _, lower, upper, parts = coordinates(prior, groups)
+    psi, structured = np.clip(psi, lower, upper), isinstance(prior, StructuredPrior)
     independent = prior.independent if structured else prior
     each = 1.0 / independent.precision
     blocks = [block.psi for block in prior.blocks] if structured else []
-    for group, part in zip(groups, _parts(prior, groups), strict=True):
+    for group, part in zip(groups, parts, strict=True):
         if group.block is None:
             each[group.columns] = np.exp(psi[part])
         else:
@@ -142,121 +180,95 @@ def with_hyperparameters(prior: Any, groups: Sequence[Group], psi: FloatArray) -
     return prior.at(moved, blocks) if structured else moved
 
 
-def bounds(prior: Prior, groups: Sequence[Group]) -> tuple[FloatArray, FloatArray]:
-    """Smallest and largest hyperparameters of all groups."""
-    lower, upper = [np.empty(0)], [np.empty(0)]
-    for group in groups:
-        if group.block is None:
-            lower.append(np.log([LEAST / group.size]))
-            upper.append(-np.log([LEAST * group.size]))
-        else:
-            structure = prior.blocks[group.block].structure  # type: ignore[union-attr]
-            lower.append(structure.lower)
-            upper.append(structure.upper)
-    return np.concatenate(lower), np.concatenate(upper)
-
-
-def log_density(prior: Prior, groups: Sequence[Group], psi: FloatArray) -> float:
-    """Log density of priors that are flat in standard deviations and correlations, up to a constant."""
-    found = 0.0
-    for group, part in zip(groups, _parts(prior, groups), strict=True):
-        if group.block is None:
-            found += 0.5 * float(psi[part][0])
-        else:
-            found += prior.blocks[group.block].structure.log_density(psi[part])  # type: ignore[union-attr]
-    return found
-
-
-def _parts(prior: Prior, groups: Sequence[Group]) -> list[slice]:
-    """Which of all hyperparameters belong to each group."""
-    ends = np.cumsum([0, *(1 if g.block is None else prior.blocks[g.block].psi.size for g in groups)])  # type: ignore[union-attr]
-    return [slice(int(a), int(b)) for a, b in pairwise(ends)]
-
-
-def log_evidence(posterior: Posterior, groups: Sequence[Group], rows: NormalRows | None = None) -> float:
-    """Log evidence with the sites as they are, up to a constant, including the exponential priors of the groups."""
-    prior = posterior.prior
-    penalties = sum(_penalty(prior, group)[0] for group in groups)
-    if isinstance(posterior, KernelPosterior):
-        if rows is None:
-            return posterior.log_mass - penalties
-        return posterior.log_mass_of_normal(rows.weight, rows.scale) - penalties
-    m = posterior.mean
-    apart = m - prior.mean
-    pulls = prior.times(apart)
-    fitted = 0.5 * float(m @ (posterior.shift + pulls) - apart @ pulls)
-    value = fitted + 0.5 * (prior.log_det - posterior.log_det) - penalties
-    if rows is None:
-        return value
-    return value - 0.5 * rows.squares / rows.scale**2 - rows.weight * float(np.log(rows.scale))
-
-
-def _penalty(prior: Prior, group: Group) -> tuple[float, FloatArray]:
-    """Minus the logarithm of the exponential prior of a group, and the gradient of the logarithm of its variance."""
-    if group.block is None:
-        return group.rate * float(np.sqrt(group.size / prior.precision[group.columns[0]])), np.ones(1)
-    block = prior.blocks[group.block]  # type: ignore[union-attr]
-    variance, slopes = block.structure.spread(block.psi)
-    return group.rate * float(np.sqrt(variance)), slopes
-
-
-def evidence(posterior: Posterior, groups: Sequence[Group], rows: NormalRows | None = None) -> Point:
+def evidence(
+    posterior: Posterior, groups: Sequence[Group], rows: NormalRows | None = None, derivatives: bool = True
+) -> Point:
     """Evidence in all hyperparameters with the sites as they are, and in the log noise scale if rows are given.
 
-    It includes the exponential priors of the groups.
+    It includes the half-normal priors of the groups. Without derivatives the point has a value alone.
     """
-    prior, parts = posterior.prior, _parts(posterior.prior, groups)
-    if isinstance(posterior, KernelPosterior):
-        gradient, curvature = posterior.slopes(groups, None if rows is None else rows.weight)
-    else:
-        gradient, curvature = _slopes(posterior, groups, rows)
+    prior = posterior.prior
+    psi, lower, upper, parts = coordinates(prior, groups)
+    k, value = psi.size, 0.0
+    gradient, own = np.zeros(k), np.zeros((k, k))
     for group, part in zip(groups, parts, strict=True):
-        penalty, by_log = _penalty(prior, group)
-        gradient[part] -= 0.5 * penalty * by_log
-        curvature[part, part] += 0.25 * penalty * np.outer(by_log, by_log)
-    psi, (lower, upper) = hyperparameters_of(prior, groups), bounds(prior, groups)
-    k = psi.size
-    is_lowest, is_highest = psi <= lower + 1e-9, psi >= upper - 1e-9
-    fixed = np.flatnonzero((is_lowest & (gradient[:k] < 0.0)) | (is_highest & (gradient[:k] > 0.0)))
-    if rows is not None and rows.scale <= rows.least and gradient[k] < 0.0:
-        fixed = np.append(fixed, k)
-    gradient[fixed], curvature[fixed, :], curvature[:, fixed], curvature[fixed, fixed] = 0.0, 0.0, 0.0, 1.0
-    return Point(log_evidence(posterior, groups, rows), gradient, curvature)
+        if group.block is None:
+            spread, by_log = group.size / float(prior.precision[group.columns[0]]), np.ones(1)
+        else:
+            structure = prior.blocks[group.block].structure  # type: ignore[union-attr]
+            spread, by_log = structure.spread(psi[part])
+        penalty = 0.5 * group.rate**2 * spread
+        value -= penalty
+        gradient[part] -= 2.0 * penalty * by_log
+        own[part, part] += 2.0 * penalty * np.outer(by_log, by_log)
+    if isinstance(posterior, KernelPosterior):
+        value += posterior.log_mass if rows is None else posterior.log_mass_of_normal(rows.weight, rows.scale)
+        curvature = own
+        if derivatives:
+            slopes, curvature = posterior.slopes(groups, None if rows is None else rows.weight)
+            slopes[:k] += 0.5 * gradient
+            curvature[:k, :k] += 0.5 * own
+            gradient = slopes
+    else:
+        value, gradient, curvature = _of_coefficients(posterior, groups, parts, rows, value, gradient, own, derivatives)
+    if derivatives:
+        low, high = psi <= lower + 1e-9, psi >= upper - 1e-9
+        fixed = np.flatnonzero((low & (gradient[:k] < 0.0)) | (high & (gradient[:k] > 0.0)))
+        if rows is not None and rows.scale <= rows.least and gradient[k] < 0.0:
+            fixed = np.append(fixed, k)
+        gradient[fixed], curvature[fixed, :], curvature[:, fixed], curvature[fixed, fixed] = 0.0, 0.0, 0.0, 1.0
+    return Point(psi, value, gradient, curvature)
 
 
-def _slopes(posterior: Posterior, groups: Sequence[Group], rows: NormalRows | None) -> tuple[FloatArray, FloatArray]:
-    """Gradient of the evidence and average information, from coefficients, without the priors of the groups."""
-    prior, m, variance, parts = posterior.prior, posterior.mean, posterior.variance(), _parts(posterior.prior, groups)
-    k, apart = (parts[-1].stop if parts else 0), m - prior.mean
-    pulls, pinned = prior.times(apart), prior.precision * variance
-    shared = _coupled(posterior)
+def _of_coefficients(
+    posterior: Any,
+    groups: Sequence[Group],
+    parts: Sequence[slice],
+    rows: NormalRows | None,
+    value: float,
+    gradient: FloatArray,
+    own: FloatArray,
+    derivatives: bool,
+) -> tuple[float, FloatArray, FloatArray]:
+    """Add to log evidence, twice its gradient and twice its curvature what the coefficients say, and halve these."""
+    prior, m, k = posterior.prior, posterior.mean, gradient.size
+    apart = m - prior.mean
+    pulls = prior.times(apart)
+    fitted = float(m @ (posterior.shift + pulls))
+    value += 0.5 * (fitted - float(apart @ pulls) + prior.log_det - posterior.log_det)
+    if rows is not None:
+        value -= 0.5 * rows.squares / rows.scale**2 + rows.weight * float(np.log(rows.scale))
+    if not derivatives:
+        return value, gradient, own
+    variance, shared = posterior.variance(), _coupled(posterior)
+    pinned = prior.precision * variance
     # Minus the derivatives of the prior precision, times the distances from its mean.
     directions = np.zeros((m.size, k + (rows is not None)), order="F")
     directions[:, k:] = pulls[:, None]
-    gradient, own = np.zeros(k), np.zeros((k, k))
     for group, part in zip(groups, parts, strict=True):
         if isinstance(prior, StructuredPrior) and group.block is not None:
             slopes = prior.slopes(group.block, apart)
             directions[:, part] = -slopes.sum(axis=0).T
-            own[part, part] = prior.information(group.block, apart, slopes)
-            gradient[part] = prior.slopes_of_log_det(group.block) - slopes.sum(axis=0) @ apart
+            own[part, part] += prior.information(group.block, apart, slopes)
+            gradient[part] += prior.slopes_of_log_det(group.block) - slopes.sum(axis=0) @ apart
             gradient[part] -= prior.traces(group.block, variance, shared)
         else:
             places = group.columns
             directions[places, part] = pulls[places, None]
-            own[part, part] = length = float(apart[places] @ pulls[places])
-            gradient[part] = length - places.size + float(np.sum(pinned[places]))
+            length = float(apart[places] @ pulls[places])
+            own[part, part] += length
+            gradient[part] += length - places.size + float(np.sum(pinned[places]))
     gradient *= 0.5
     curvature = -0.5 * directions.T @ posterior.solve(directions)
     curvature[:k, :k] += 0.5 * own
     if rows is not None:
-        residual = rows.squares / rows.scale**2 - float(m @ (posterior.shift + pulls))
-        gradient = np.append(gradient, residual + m.size - _pinned(posterior, shared) - rows.weight)
+        residual = rows.squares / rows.scale**2 - fitted
+        gradient = np.append(gradient, residual + m.size - _pinned(posterior, variance, shared) - rows.weight)
         # The average information of log sigma and log v: signs and factors of two follow from sigma^2 and v.
         curvature[:k, k] *= -2.0
         curvature[k, :k] *= -2.0
         curvature[k, k] = 2.0 * residual + 4.0 * curvature[k, k]
-    return gradient, curvature
+    return value, gradient, curvature
 
 
 def _coupled(posterior: Posterior) -> FloatArray:
@@ -267,9 +279,17 @@ def _coupled(posterior: Posterior) -> FloatArray:
     return np.empty(0)
 
 
-def _pinned(posterior: Posterior, shared: FloatArray) -> float:
+def _determined(posterior: Any) -> float:
+    """How many coefficients the rows determine: the trace of the posterior covariance times what they add."""
+    if isinstance(posterior, KernelPosterior):
+        return posterior.explained
+    found: float = posterior.prior.dim - _pinned(posterior, posterior.variance(), _coupled(posterior))
+    return found
+
+
+def _pinned(posterior: Posterior, variance: FloatArray, shared: FloatArray) -> float:
     """Trace of the prior precision times the posterior covariance: coefficients that the rows do not determine."""
-    found = float(posterior.prior.precision @ posterior.variance())
+    found = float(posterior.prior.precision @ variance)
     if isinstance(posterior.prior, StructuredPrior):
         found += 2.0 * float(posterior.prior.couplings.values @ shared)
     return found
@@ -281,22 +301,22 @@ def maximise_evidence(
     rows: NormalRows | None = None,
     most: int = 100,
     point: Point | None = None,
-    last: bool = True,
+    short: float = 0.0,
 ) -> Point:
     """Move the prior of a posterior to the largest evidence with the sites as they are, by Newton's method.
 
     With ``rows`` the noise scale takes part: ``rows.scale`` becomes the one found, and the sites follow it. At most
-    ``most`` steps are taken. ``point`` is where it starts, if that is known; ``last`` says whether a step is taken from
-    where next to nothing is left to gain. Returns the point where it ends.
+    ``most`` steps are taken; where ``short`` is given, none from where next to nothing is left to gain, and none that
+    changes no logarithm by as much. ``point`` is where it starts, if that is known. Returns the point where it ends.
     """
     point = evidence(posterior, groups, rows) if point is None else point
     for _ in range(most):
         step, curvature = point.step()
         found = is_found(point.gradient, step, curvature)
-        if found and not last:
+        if short and (found or float(np.max(np.abs(step), initial=0.0)) < short):
             break
         prior, scale = posterior.prior, 1.0 if rows is None else rows.scale
-        psi, new = hyperparameters_of(prior, groups), None
+        psi, new = point.psi, None
         k = psi.size
         for _ in range(30):
             moved = with_hyperparameters(prior, groups, psi + step[:k])
@@ -329,15 +349,20 @@ def set_hyperparameters(posterior: Posterior, prior: Any, scale: float = 1.0, ro
 def maximise_normal_evidence(posterior: Posterior, free: Hyperparameters, rows: NormalRows) -> None:
     """Find the prior variances, and the noise scale if it is free, of rows with normal noise.
 
-    Where rows are fewer than twice the coefficients, the evidence can have two maxima, one that takes everything for
-    noise and one for signal: searches start from ever less noise, and the best end is kept.
+    Where rows are fewer than twice the coefficients that they can determine, the evidence can have two maxima, one that
+    takes everything for noise and one for signal: searches start from ever less noise, and the best end is kept.
     """
     noise, start = rows if free.scale else None, posterior.prior
     best = maximise_evidence(posterior, free.groups, noise).value
     if not free.scale or not free.groups or rows.weight >= 2.0 * start.dim:
         return
     prior, scale, spread = posterior.prior, rows.scale, float(np.sqrt(rows.squares / rows.weight))
-    for share in (0.1, 0.01, 0.001):
+    shares = (0.1, 0.01, 0.001)
+    is_moved = set_hyperparameters(posterior, start, shares[-1] * spread, noise)
+    if is_moved and rows.weight >= 2.0 * _determined(posterior):
+        set_hyperparameters(posterior, prior, scale, noise)
+        return
+    for share in shares:
         if set_hyperparameters(posterior, start, share * spread, noise):
             value = maximise_evidence(posterior, free.groups, noise).value
             if value > best:
@@ -391,12 +416,11 @@ class Hyperparameters:
         sites: where classes are nearly separable, sites follow in proportion.
         """
         groups, start = self.groups, posterior.prior
-        here = hyperparameters_of(start, groups)
-        k = here.size
         point = evidence(posterior, groups)
+        here, k = point.psi, point.psi.size
         curvature = point.step()[1]
-        point = maximise_evidence(posterior, groups, most=5, point=point, last=False)
-        apart = hyperparameters_of(posterior.prior, groups) - here + point.step()[0]
+        point = maximise_evidence(posterior, groups, most=5, point=point, short=SHORT)
+        apart = point.psi - here + point.step()[0]
         kept, before = apart, self._apart
         if self.scale:
             past, shift = self.past
@@ -463,16 +487,86 @@ class Setting(NamedTuple):
     scale: float
 
 
-class Axis(NamedTuple):
-    """A hyperparameter that is averaged over, by its number, or the noise scale if that is None.
+@dataclass(frozen=True, eq=False)
+class Density:
+    """Density of all hyperparameters with the sites as they are: points have the logarithm of the noise scale last.
 
-    ``points`` are values of it, or of the logarithm of the scale, that are spread by the evidence along it, and
-    ``densities`` the logarithms of the density of that spread.
+    ``rows`` are given for normal noise whose scale was found; for other losses the ``information`` of the log scale,
+    None where it was given. Looking at another point moves the posterior there. More evidence than at the maximum is
+    that of sites far from where they were fitted, and not believed: those of kinked losses, found under a prior next to
+    zero, are straight lines, whose evidence grows with the variance for ever. Sites of normal rows are exact.
     """
 
-    number: int | None
-    points: FloatArray
-    densities: FloatArray
+    posterior: Posterior
+    groups: Sequence[Group]
+    rows: NormalRows | None
+    information: float | None
+    prior: Prior
+    here: FloatArray
+    upper: FloatArray
+    best: float
+
+    @classmethod
+    def of(
+        cls,
+        posterior: Posterior,
+        groups: Sequence[Group],
+        rows: NormalRows | None,
+        scale: float,
+        information: float | None,
+    ) -> Density:
+        """Begin where the posterior is."""
+        psi, _, upper, _ = coordinates(posterior.prior, groups)
+        here = np.append(psi, np.log(scale))
+        best = np.inf if rows is not None else evidence(posterior, groups, derivatives=False).value + GAIN
+        return cls(posterior, groups, rows, information, posterior.prior, here, np.append(upper, np.inf), best)
+
+    def at(self, point: FloatArray) -> tuple[float, float]:
+        """Log evidence, and log density of the prior, up to constants; minus infinity where there is none."""
+        least = 0.0 if self.rows is None else (1.0 - 1e-9) * self.rows.least
+        if np.any(point > self.upper) or np.exp(point[-1]) < least or not self.move(point):
+            return -np.inf, 0.0
+        value = evidence(self.posterior, self.groups, self.rows, derivatives=False).value
+        if value > self.best:
+            return -np.inf, 0.0
+        if self.rows is None and self.information is not None:
+            value -= 0.5 * self.information * float(point[-1] - self.here[-1]) ** 2
+        work: Any = self.posterior
+        if isinstance(work, RowsPosterior):
+            return value, sum(work.log_information(group.columns) for group in self.groups)
+        prior, variance, shared = self.posterior.prior, self.posterior.variance(), _coupled(self.posterior)
+        known = 0.0
+        for group in self.groups:
+            if isinstance(prior, StructuredPrior) and group.block is not None:
+                known += prior.log_information(group.block, variance, shared)
+            else:
+                free = 1.0 - prior.precision[group.columns] * variance[group.columns]
+                known += 0.5 * float(np.log(max(free @ free, np.finfo(np.float64).tiny)))
+        return value, known
+
+    def move(self, point: FloatArray) -> bool:
+        """Move the posterior to a point; False, and nothing changed, if that is improper."""
+        moved = self.prior if point is self.here else with_hyperparameters(self.prior, self.groups, point[:-1])
+        return set_hyperparameters(self.posterior, moved, float(np.exp(point[-1])), self.rows)
+
+    def along(self, number: int, error: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Values of one hyperparameter, the others at the maximum, with log evidence and log prior density.
+
+        Down to where the density is negligible, by steps of about one standard error.
+        """
+        found = {float(self.here[number]): self.at(self.here)}
+        for direction in (-1.0, 1.0):
+            value, step = float(self.here[number]), float(np.clip(error, 0.01, 0.7))
+            while sum(found[value]) > max(map(sum, found.values())) - DEPTH and abs(value) < 100.0:
+                value, step = value + direction * step, min(1.1 * step, 1.0)
+                point = self.here.copy()
+                point[number] = value
+                found[value] = self.at(point)
+        self.move(self.here)
+        grid = np.array(sorted(found))
+        values, known = np.array([found[value] for value in grid]).T
+        lowest = np.min(values[np.isfinite(values)])
+        return grid, np.where(np.isfinite(values), values, lowest - DEPTH), known
 
 
 def settings_around(
@@ -480,37 +574,40 @@ def settings_around(
 ) -> list[Setting]:
     """Hyperparameters around the maximum of the evidence, with weights, where their uncertainty matters; one otherwise.
 
-    It matters where it would raise a posterior variance by `MATTERS` or more. The weights are those of the evidence
-    under priors that are flat in the standard deviations of the prior and in the logarithm of the noise scale. ``rows``
-    are given for normal noise whose scale was found; for other losses the ``information`` of the log scale, None where
-    it was given. Afterwards the posterior is where it was.
+    It matters where it would raise a posterior variance by `MATTERS` or more. Arguments are those of `Density`.
+    Afterwards the posterior is where it was.
     """
-    start = posterior.prior
-    no_noise = rows is not None and rows.scale <= (1.0 + 1e-9) * rows.least  # the rows are interpolated
-    chosen = [] if no_noise else _uncertain(posterior, groups, rows, information)
+    alone = [Setting(1.0, posterior.prior, scale)]
+    if rows is not None and rows.scale <= (1.0 + 1e-9) * rows.least:  # the rows are interpolated
+        return alone
+    chosen = _uncertain(posterior, groups, rows, information)
     if not chosen:
-        return [Setting(1.0, start, scale)]
-    count = {1: 11, 2: 8}.get(len(chosen), 5)
-    axes = [_axis(g, count, *_density_along(posterior, groups, rows, g, scale, information)) for g in chosen]
-    found, values = [], []
-    for cell in np.ndindex(*(axis.points.size for axis in axes)):
-        psi, log_scale, value = hyperparameters_of(start, groups), float(np.log(scale)), 0.0
-        for axis, i in zip(axes, cell, strict=True):
-            point = float(axis.points[i])
-            value -= float(axis.densities[i])
-            if axis.number is not None:
-                psi[axis.number] = point
-            else:
-                value -= 0.0 if information is None else 0.5 * information * (point - log_scale) ** 2
-                log_scale = point
-        prior = with_hyperparameters(start, groups, psi)
-        if set_hyperparameters(posterior, prior, float(np.exp(log_scale)), rows):
-            values.append(value + log_density(start, groups, psi) + log_evidence(posterior, groups, rows))
-            found.append((prior, float(np.exp(log_scale))))
-    set_hyperparameters(posterior, start, scale, rows)
-    if not values:
-        return [Setting(1.0, start, scale)]
-    weights = np.exp(np.array(values) - np.max(values))
+        return alone
+    density = Density.of(posterior, groups, rows, scale, information)
+    axes = []
+    for number, error in chosen:
+        grid, values, known = density.along(number, error)
+        fine = np.linspace(grid[0], grid[-1], 400)
+        # Points are spread by the square root of the density: wider than that, for the others.
+        flat = 0.5 * interpolated(grid, values + known, fine)
+        below = np.append(0.0, np.cumsum(np.exp(flat - np.max(flat))))
+        ends = np.append(fine, fine[-1]) - 0.5 * (fine[1] - fine[0]) * np.append(np.ones(400), -1.0)
+        count = POINTS[len(chosen) - 1]
+        points = np.interp((np.arange(count) + 0.5) / count, below / below[-1], ends)
+        axes.append((number, points, np.interp(points, fine, flat)))
+    found, logs = [], []
+    for cell in np.ndindex(*(points.size for _, points, _ in axes)):
+        point, log = density.here.copy(), 0.0
+        for (number, points, densities), i in zip(axes, cell, strict=True):
+            point[number], log = points[i], log - densities[i]
+        log += sum(density.at(point))
+        if log > -np.inf:
+            logs.append(log)
+            found.append((posterior.prior, float(np.exp(point[-1]))))
+    density.move(density.here)
+    if not found:
+        return alone
+    weights = np.exp(np.array(logs) - np.max(logs))
     kept = weights > 1e-3 * np.max(weights)
     weights = weights / np.sum(weights[kept])
     return [Setting(float(w), *one) for w, one, keep in zip(weights, found, kept, strict=True) if keep]
@@ -518,34 +615,31 @@ def settings_around(
 
 def _uncertain(
     posterior: Any, groups: Sequence[Group], rows: NormalRows | None, information: float | None
-) -> list[int | None]:
-    """Which hyperparameters to average over: at most three, whose uncertainty raises a posterior variance most."""
-    prior = posterior.prior
-    psi, lower = hyperparameters_of(prior, groups), bounds(prior, groups)[0]
-    curvature = np.diagonal(evidence(posterior, groups, rows).step()[1])
-    grown = posterior.growth(groups) if isinstance(posterior, RowsPosterior) else _growth(posterior, groups)
+) -> list[tuple[int, float]]:
+    """Which hyperparameters to average over, with standard errors: those that raise a posterior variance most."""
+    psi, lower, _, parts = coordinates(posterior.prior, groups)
+    curvature = np.diagonal(evidence(posterior, groups, rows).step()[1])[: psi.size]
     # Where the maximum is at zero, the logarithm is hardly determined.
-    uncertain = np.where(psi <= lower + 1e-9, 4.0, np.minimum(1.0 / curvature[: psi.size], 4.0))
-    impact: list[tuple[float, int | None]] = [(float(one), k) for k, one in enumerate(uncertain * grown)]
+    uncertain = np.where(psi <= lower + 1e-9, 4.0, np.minimum(1.0 / curvature, 4.0))
+    in_rows = isinstance(posterior, RowsPosterior)
+    grown = posterior.growth(groups) if in_rows else _growth(posterior, groups, parts)
+    impact = [(float(v * g), k, float(v) ** 0.5) for k, (v, g) in enumerate(zip(uncertain, grown, strict=True))]
     if rows is not None:
-        if isinstance(posterior, KernelPosterior):
-            used = posterior.explained
-        else:
-            used = prior.dim - _pinned(posterior, _coupled(posterior))
-        impact.append((2.0 / max(rows.weight - used, 0.5), None))
+        freedom = max(rows.weight - _determined(posterior), 0.5)
+        impact.append((2.0 / freedom, psi.size, (0.5 / freedom) ** 0.5))
     elif information is not None:
-        impact.append((4.0 / max(information, 1.0), None))
-    worst = sorted((one for one in impact if one[0] > MATTERS), key=lambda one: -one[0])[:3]
-    return [g for _, g in worst]
+        impact.append((4.0 / max(information, 1.0), psi.size, max(information, 1.0) ** -0.5))
+    worst = sorted((one for one in impact if one[0] > MATTERS), key=lambda one: -one[0])[: len(POINTS)]
+    return [(number, error) for _, number, error in worst]
 
 
-def _growth(posterior: Posterior, groups: Sequence[Group]) -> FloatArray:
+def _growth(posterior: Posterior, groups: Sequence[Group], parts: Sequence[slice]) -> list[float]:
     """Largest growth of a posterior variance by the uncertainty of every hyperparameter, per variance of that."""
     prior, variance = posterior.prior, posterior.variance()
     apart = posterior.mean - prior.mean
     pulls, pinned = prior.times(apart), np.minimum(prior.precision * variance, 1.0)
-    found: list[float] = []
-    for group, part in zip(groups, _parts(prior, groups), strict=True):
+    found = []
+    for group, part in zip(groups, parts, strict=True):
         for number in range(part.start, part.stop):
             right = np.zeros(variance.size)
             if isinstance(prior, StructuredPrior) and group.block is not None:
@@ -555,72 +649,16 @@ def _growth(posterior: Posterior, groups: Sequence[Group]) -> FloatArray:
             moves = posterior.solve(right[:, None])[group.columns, 0]
             grown = np.square(moves) / variance[group.columns] + 0.5 * pinned[group.columns]
             found.append(float(np.max(grown)))
-    return np.array(found)
+    return found
 
 
-def _axis(g: int | None, count: int, grid: FloatArray, density: FloatArray) -> Axis:
-    """Spread points along one hyperparameter, by the square root of its density: wider than that, for the others."""
-    fine = np.linspace(grid[0], grid[-1], 20 * grid.size)
-    flat = 0.5 * np.interp(fine, grid, density)
-    below = np.append(0.0, np.cumsum(np.exp(flat - np.max(flat))))
-    step = fine[1] - fine[0]
-    ends = np.append(fine - 0.5 * step, fine[-1] + 0.5 * step)
-    points = np.interp((np.arange(count) + 0.5) / count, below / below[-1], ends)
-    return Axis(g, points, np.interp(points, fine, flat))
-
-
-def _density_along(
-    posterior: Posterior,
-    groups: Sequence[Group],
-    rows: NormalRows | None,
-    number: int | None,
-    scale: float,
-    information: float | None,
-) -> tuple[FloatArray, FloatArray]:
-    """Log density of one hyperparameter, the others at the maximum, over where it is not negligible.
-
-    Or of the logarithm of the noise scale if ``number`` is None.
-    """
-    start = posterior.prior
-    psi, upper = hyperparameters_of(start, groups), bounds(start, groups)[1]
-    here = float(np.log(scale)) if number is None else float(psi[number])
-
-    def density(point: float) -> float:
-        if number is None and information is not None:
-            return -0.5 * information * (point - here) ** 2
-        moved, new, known = start, scale, 0.0
-        if number is None:
-            new = float(np.exp(point))
-            if rows is not None and new < rows.least:
-                return -np.inf
-        else:
-            if point > upper[number]:
-                return -np.inf
-            at = psi.copy()
-            at[number] = point
-            moved, known = with_hyperparameters(start, groups, at), log_density(start, groups, at)
-        if not set_hyperparameters(posterior, moved, new, rows):
-            return -np.inf
-        return log_evidence(posterior, groups, rows) + known
-
-    step = 0.5 if number is None else 1.0
-    top = density(here)
-    while (ahead := density(here + step)) > top:  # flat in the standard deviation, the density peaks above the evidence
-        here, top = here + step, ahead
-
-    def edge(direction: float) -> float:
-        near, reach = 0.0, 0.5 * step
-        while density(here + direction * reach) > top - DEPTH and reach < 128.0 * step:
-            near, reach = reach, 2.0 * reach
-        while reach - near > 0.2 * reach:
-            middle = 0.5 * (near + reach)
-            near, reach = (middle, reach) if density(here + direction * middle) > top - DEPTH else (near, middle)
-        return here + direction * reach
-
-    grid = np.linspace(edge(-1.0), edge(1.0), 17)
-    values = np.array([density(float(point)) for point in grid])
-    set_hyperparameters(posterior, start, scale, rows)
-    return grid, np.maximum(values, top - 4.0 * DEPTH) - top
+def interpolated(x: FloatArray, y: FloatArray, fine: FloatArray) -> FloatArray:
+    """Interpolate a smooth function by cubic polynomials."""
+    slopes, steps = np.gradient(y, x), np.diff(x)
+    k = np.clip(np.searchsorted(x, fine, side="right") - 1, 0, steps.size - 1)
+    t, h = (fine - x[k]) / steps[k], steps[k]
+    left, right = (1.0 + 2.0 * t) * y[k] + t * h * slopes[k], (3.0 - 2.0 * t) * y[k + 1] + (t - 1.0) * h * slopes[k + 1]
+    return np.asarray((1.0 - t) ** 2 * left + t**2 * right)
 
 
 def interval(
@@ -628,23 +666,20 @@ def interval(
 ) -> tuple[float, float, float]:
     """Return the standard error of a hyperparameter, and an interval for it; minus infinity is a variance of zero.
 
-    By the curvature of the evidence where that is large; else by the evidence under a prior that is flat in the
-    standard deviation, which starts at zero where zero is likely. Afterwards the posterior is where it was.
+    By the curvature of the evidence where that is large; else by the density that is averaged over, from zero where the
+    likelihood does not exclude zero. Afterwards the posterior is where it was.
     """
-    start = posterior.prior
-    point, psi = evidence(posterior, groups, rows), hyperparameters_of(start, groups)
+    point = evidence(posterior, groups, rows)
+    psi = point.psi
     inverse = np.linalg.pinv(point.step()[1])
-    error = float(np.sqrt(max(inverse[number, number], 0.0)))
+    error, far = float(np.sqrt(max(inverse[number, number], 0.0))), float(ndtri(0.5 + 0.5 * level))
     if error < 0.2:
-        reach = float(ndtri(0.5 + 0.5 * level) * error)
-        return error, float(psi[number]) - reach, float(psi[number]) + reach
-    grid, density = _density_along(posterior, groups, rows, number, scale, None)
+        return error, float(psi[number]) - far * error, float(psi[number]) + far * error
+    grid, values, known = Density.of(posterior, groups, rows, scale, None).along(number, min(error, 1.0))
     fine = np.linspace(grid[0], grid[-1], 400)
-    heights = np.exp(np.interp(fine, grid, density))
-    below, tail = np.cumsum(heights) / np.sum(heights), 0.5 * (1.0 - level)
-    # In the standard deviation the density at zero, by its maximum, says whether zero is likely.
-    flat = density - [log_density(start, groups, np.where(np.arange(psi.size) == number, g, psi)) for g in grid]
-    if flat[0] - np.max(flat) > -0.5 * ndtri(0.5 + 0.5 * level) ** 2:
-        return error, -np.inf, float(np.interp(level, below, fine))
-    low, high = np.interp([tail, 1.0 - tail], below, fine)
+    density = interpolated(grid, values + known, fine)
+    below = np.cumsum(np.exp(density - np.max(density)))
+    if values[0] - np.max(values) > -0.5 * far**2:
+        return error, -np.inf, float(np.interp(level, below / below[-1], fine))
+    low, high = np.interp([0.5 - 0.5 * level, 0.5 + 0.5 * level], below / below[-1], fine)
     return error, float(low), float(high)

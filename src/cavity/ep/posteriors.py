@@ -23,14 +23,14 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import LinAlgError
 from scipy.linalg.blas import dgemm, dgemv, dsyrk, dtrmm
-from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtpttr, dtrtri, dtrttp
+from scipy.linalg.lapack import dlauum, dpotrf, dpotri, dpotrs, dtpttr, dtrtri, dtrttp
 
 from cavity._types import FloatArray
 from cavity.factors.rows import Rows
@@ -63,30 +63,54 @@ _AT_ONCE = 1 << 22
 Gaussian = DenseGaussian | SparseGaussian | FactorialGaussian
 
 
-class NaturalParameters(Protocol):
-    """Natural parameters of a product of sites, whatever the form of G."""
+class NaturalParameters:
+    """Natural parameters of a product of sites, whatever the form of G: ``information``, ``shift``, ``log_scale``."""
+
+    __slots__ = ()
+    information: Any
+    shift: Any
+    log_scale: Any
 
     def working(self, prior: Prior) -> Any:
-        """Posterior whose prior can change."""
+        """Posterior whose prior can change; `ImproperError` if it is improper."""
+        raise NotImplementedError
 
-    def posterior(self, prior: Prior) -> Gaussian:
+    def posterior(self, prior: Prior) -> Any:
         """Multiply by a prior; `ImproperError` if the product is improper."""
+        return self.working(prior).gaussian(self.log_scale)
 
-    def plus(self, other: Any) -> Any:
+    def replaced(self, information: Any, shift: FloatArray, log_scale: float) -> Self:
+        """Natural parameters of the same form."""
+        return replace(self, information=information, shift=shift, log_scale=log_scale)  # type: ignore[type-var]
+
+    def plus(self, other: Self) -> Self:
         """Add those of other rows."""
+        return self.replaced(
+            self.information + other.information, self.shift + other.shift, self.log_scale + other.log_scale
+        )
 
-    def times(self, factor: float) -> Any:
+    def times(self, factor: float) -> Self:
         """Multiply by a factor: keep a share of the information."""
+        return self.replaced(factor * self.information, factor * self.shift, factor * self.log_scale)
 
-    def with_factor(self, log_factor: float) -> Any:
+    def with_factor(self, log_factor: float) -> Self:
         """Multiply by a constant."""
+        return self.replaced(self.information, self.shift, self.log_scale + log_factor)
 
-    def moved(self, ratio: float, shift: FloatArray) -> Any:
+    def along(self, x: FloatArray) -> FloatArray:
+        """Multiply a vector by the information."""
+        return np.asarray(self.information @ x)
+
+    def moved(self, ratio: float, shift: FloatArray) -> Self:
         """Natural parameters of coefficients that are ``ratio`` times these, plus ``shift``."""
+        new = self.replaced(self.information / ratio**2, self.shift / ratio, self.log_scale)
+        along = new.along(shift)
+        log_scale = self.log_scale - float(new.shift @ shift) - 0.5 * float(shift @ along)
+        return self.replaced(new.information, new.shift + along, log_scale)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DenseNatural:
+class DenseNatural(NaturalParameters):
     """With all correlations: ``information`` is a symmetric matrix of which the lower triangle counts."""
 
     information: FloatArray
@@ -117,38 +141,14 @@ class DenseNatural:
         """Posterior whose prior can change; `ImproperError` if it is improper."""
         return DensePosterior(None, prior, self)
 
-    def posterior(self, prior: Prior) -> DenseGaussian:
-        """Multiply by a prior."""
-        return self.working(prior).gaussian(self.log_scale)
-
-    def plus(self, other: DenseNatural) -> DenseNatural:
-        """Add those of other rows."""
-        return DenseNatural(
-            self.information + other.information, self.shift + other.shift, self.log_scale + other.log_scale
-        )
-
-    def with_factor(self, log_factor: float) -> DenseNatural:
-        """Multiply by a constant."""
-        return replace(self, log_scale=self.log_scale + log_factor)
-
-    def times(self, factor: float) -> DenseNatural:
-        """Multiply by a factor: keep a share of the information."""
-        return DenseNatural(factor * self.information, factor * self.shift, factor * self.log_scale)
-
     def of_columns(self, change: Any) -> DenseNatural:
         """Natural parameters in other columns: ``change``, a sparse matrix, maps the shift to theirs."""
         information = change @ (change @ self.information).T
         return DenseNatural(0.5 * (information + information.T), change @ self.shift, self.log_scale)
 
-    def moved(self, ratio: float, shift: FloatArray) -> DenseNatural:
-        """Natural parameters of coefficients that are ``ratio`` times these, plus ``shift``."""
-        G = self.information / ratio**2
-        h, c = _moved(G @ shift, self.shift / ratio, self.log_scale, shift)
-        return DenseNatural(G, h, c)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SparseNatural:
+class SparseNatural(NaturalParameters):
     """With the correlations of a sparse precision: ``information`` is the upper triangle as CSC.
 
     ``border`` names the columns that meet most others.
@@ -171,42 +171,27 @@ class SparseNatural:
         sums.border[np.diag_indices(len(sums.border))] += diagonal[inner:]
         return SparsePosterior(None, Analysis(0, 0.0, 0.0, pattern), prior, start=(sums.flat, self.shift))
 
-    def posterior(self, prior: Prior) -> SparseGaussian:
-        """Multiply by a prior."""
-        return self.working(prior).gaussian(self.log_scale)
-
     def plus(self, other: SparseNatural) -> SparseNatural:
         """Add those of other rows."""
         border = np.union1d(self.border, other.border)
         information = sparse.csc_array(self.information + other.information)
         return SparseNatural(information, self.shift + other.shift, border, self.log_scale + other.log_scale)
 
-    def with_factor(self, log_factor: float) -> SparseNatural:
-        """Multiply by a constant."""
-        return replace(self, log_scale=self.log_scale + log_factor)
-
-    def times(self, factor: float) -> SparseNatural:
-        """Multiply by a factor: keep a share of the information."""
-        return SparseNatural(factor * self.information, factor * self.shift, self.border, factor * self.log_scale)
+    def along(self, x: FloatArray) -> FloatArray:
+        """Multiply a vector by the information."""
+        return np.asarray(self.information @ x + sparse.triu(self.information, 1).T @ x)
 
     def of_columns(self, change: Any) -> SparseNatural:
         """Natural parameters in other columns: ``change`` maps the shift to theirs."""
         change = sparse.csr_array(change)
         whole = self.information + sparse.triu(self.information, 1).T
         information = sparse.csc_array(sparse.triu(change @ whole @ change.T))
-        return SparseNatural(information, change @ self.shift, self.border, self.log_scale)
-
-    def moved(self, ratio: float, shift: FloatArray) -> SparseNatural:
-        """Natural parameters of coefficients that are ``ratio`` times these, plus ``shift``."""
-        G = self.information / ratio**2
-        along = G @ shift + sparse.triu(G, 1).T @ shift
-        h, c = _moved(along, self.shift / ratio, self.log_scale, shift)
-        return SparseNatural(sparse.csc_array(G), h, self.border, c)
+        return self.replaced(information, change @ self.shift, self.log_scale)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DiagonalNatural:
-    """As a product of one-dimensional Gaussians."""
+class DiagonalNatural(NaturalParameters):
+    """As a product of one-dimensional Gaussians, whose natural parameters these are."""
 
     sites: FactorialGaussian
 
@@ -216,27 +201,38 @@ class DiagonalNatural:
         return cls(FactorialGaussian.uniform(dim))
 
     def working(self, prior: Any) -> ProductPosterior:
-        """Posterior whose prior can change."""
+        """Posterior whose prior can change; `ImproperError` if it is improper."""
         return ProductPosterior(prior, self.sites)
 
     def posterior(self, prior: Any) -> FactorialGaussian:
-        """Multiply by a prior of independent coefficients."""
+        """Multiply by a prior; `ImproperError` if the product is improper."""
         posterior: FactorialGaussian = prior * self.sites
         if not posterior.is_proper:
             raise ImproperError("prior times sites is not proper")
         return posterior
 
-    def plus(self, other: DiagonalNatural) -> DiagonalNatural:
-        """Add those of other rows."""
-        return DiagonalNatural(self.sites * other.sites)
+    @property
+    def information(self) -> FloatArray:
+        """Diagonal of the information."""
+        return self.sites.precision
 
-    def with_factor(self, log_factor: float) -> DiagonalNatural:
-        """Multiply by a constant."""
-        return replace(self, sites=replace(self.sites, log_scale=self.sites.log_scale + log_factor))
+    @property
+    def shift(self) -> FloatArray:
+        """Shift of the sites."""
+        return self.sites.shift
 
-    def times(self, factor: float) -> DiagonalNatural:
-        """Multiply by a factor: keep a share of the information."""
-        return DiagonalNatural(self.sites**factor)
+    @property
+    def log_scale(self) -> float:
+        """Logarithm of the scale of the sites."""
+        return self.sites.log_scale
+
+    def replaced(self, information: FloatArray, shift: FloatArray, log_scale: float) -> DiagonalNatural:
+        """Natural parameters of the same form."""
+        return DiagonalNatural(FactorialGaussian(log_scale, shift, information))
+
+    def along(self, x: FloatArray) -> FloatArray:
+        """Multiply a vector by the information."""
+        return np.asarray(self.information * x)
 
     def changed(self, factors: FloatArray, coupling: FloatArray) -> DiagonalNatural:
         """Natural parameters of other coefficients, of which these are multiples by factors.
@@ -244,18 +240,11 @@ class DiagonalNatural:
         The last one here also has a part of the others, by ``coupling``; that part is taken at their means, since
         without correlations nothing else can be kept.
         """
-        sites = self.sites
-        shift, precision = factors * sites.shift, factors**2 * sites.precision
+        shift, precision = factors * self.shift, factors**2 * self.information
         if coupling.size:
             means = np.divide(shift, precision, out=np.zeros_like(shift), where=precision > 0.0)
             shift[-1] -= precision[-1] * float(coupling @ means[:-1])
-        return DiagonalNatural(FactorialGaussian(sites.log_scale, shift, precision))
-
-    def moved(self, ratio: float, shift: FloatArray) -> DiagonalNatural:
-        """Natural parameters of coefficients that are ``ratio`` times these, plus ``shift``."""
-        p = self.sites.precision / ratio**2
-        h, c = _moved(p * shift, self.sites.shift / ratio, self.sites.log_scale, shift)
-        return DiagonalNatural(FactorialGaussian(c, h, p))
+        return self.replaced(precision, shift, self.log_scale)
 
 
 class DensePosterior:
@@ -390,14 +379,10 @@ class DensePosterior:
 
     def _rows_of(self, part: slice) -> FloatArray:
         """Rows of a block in double precision, and room for as many in the buffer."""
-        if self._kept:
-            if self._block[1].shape != self.rows.shape:
-                self._block = slice(0, self.rows.shape[0]), self.rows.block(slice(0, self.rows.shape[0]))
-            A = self._block[1][part]
-        else:
-            if self._block[0] != part:
-                self._block = part, self.rows.block(part)
-            A = self._block[1]
+        held = slice(0, self.rows.shape[0]) if self._kept else part
+        if self._block[0] != held:
+            self._block = held, self.rows.block(held)
+        A = self._block[1][part] if self._kept else self._block[1]
         if len(self._buffer) < len(A):
             self._buffer = np.empty(A.shape)
         return A
@@ -447,6 +432,15 @@ class JointPosterior(DensePosterior):
         A, k = self._rows_of(part), self.count
         n, d = A.shape
         variance, covariance = np.empty((n, k, k)), self._inverse_precision()
+        if d <= _NARROW:
+            (upper, lower), (left, right) = np.tril_indices(k), np.triu_indices(d)
+            # Of a block only its symmetric part counts, whose entries beside the diagonal occur twice.
+            blocks = covariance.reshape(k, d, k, d)[upper, :, lower]
+            each = np.where(left == right, 0.5, 1.0) * (blocks[:, left, right] + blocks[:, right, left])
+            for piece in _pieces(n, 16 * left.size):
+                found = dgemm(1.0, _squares(A[piece]).T, each.T)
+                variance[piece, upper, lower] = variance[piece, lower, upper] = found
+            return self.means(part), variance
         for piece in _pieces(n, self.prior.dim):
             rows = A[piece]
             for i in range(k):
@@ -460,6 +454,18 @@ class JointPosterior(DensePosterior):
         """Add precisions of the sites of a block to a matrix, of which the lower triangle counts, in place."""
         A, k = self._rows_of(part), self.count
         n, d = A.shape
+        if d <= _NARROW:
+            (upper, lower), (left, right) = np.tril_indices(k), np.triu_indices(d)
+            sums = np.zeros((left.size, upper.size), order="F")
+            for piece in _pieces(n, 16 * left.size):
+                weights = np.ascontiguousarray(precisions[piece, upper, lower])
+                squares = _squares(A[piece])
+                sums = dgemm(1.0, squares.T, weights.T, trans_a=1, trans_b=1, beta=1.0, c=sums, overwrite_c=1)
+            block = np.empty((d, d))
+            for a, b, entries in zip(upper, lower, sums.T, strict=True):
+                block[left, right] = block[right, left] = entries
+                information[a * d : (a + 1) * d, b * d : (b + 1) * d] += block
+            return information
         for piece in _pieces(n, self.prior.dim):
             rows = A[piece]
             for i in range(k):
@@ -471,14 +477,10 @@ class JointPosterior(DensePosterior):
         """Sum up shifts of the sites of a block of rows."""
         return np.asarray(dgemm(1.0, self._rows_of(part).T, np.asfortranarray(shifts)).ravel(order="F"))
 
-    def variance(self) -> FloatArray:
-        """Posterior variances of the coefficients."""
-        return np.diag(self._inverse_precision()).copy()
-
     def _inverse_precision(self) -> FloatArray:
         """Lower triangle of the covariance, the diagonal blocks whole."""
         if self._covariance[0] is not self.root:
-            inverse, _ = dpotri(self.root, lower=1)
+            inverse, _ = dlauum(self._inverse(), lower=1)
             d = self.rows.shape[1]
             for i in range(0, self.prior.dim, d):
                 block = np.tril(inverse[i : i + d, i : i + d])
@@ -702,11 +704,17 @@ def row_blocks(rows: int, size: int, most: int | None = None, doubling: bool = F
     return [slice(a, b) for a, b in pairwise(ends)]
 
 
+def _squares(rows: FloatArray) -> FloatArray:
+    """Products of any two entries of a row, one line per entry of the upper triangle."""
+    columns = np.ascontiguousarray(rows.T)
+    d, n = columns.shape
+    found, start = np.empty((d * (d + 1) // 2, n)), 0
+    for i in range(d):
+        np.multiply(columns[i:], columns[i], out=found[start : start + d - i])
+        start += d - i
+    return found
+
+
 def _pieces(rows: int, columns: int) -> list[slice]:
     length = max(1, _AT_ONCE // max(columns, 1))
     return [slice(i, min(i + length, rows)) for i in range(0, rows, length)]
-
-
-def _moved(along: FloatArray, h: FloatArray, log_scale: float, shift: FloatArray) -> tuple[FloatArray, float]:
-    """Shift and scale after the argument of a product of sites moved; ``along`` is its new information times that."""
-    return h + along, log_scale - float(h @ shift) - 0.5 * float(shift @ along)

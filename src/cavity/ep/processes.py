@@ -2,7 +2,7 @@ r"""Gaussian processes: EP for functions whose prior covariance a kernel gives, 
 
 The evidence has the gradient of `cavity.ep.wide` in the hyperparameters of the kernel, and that of
 `cavity.ep.hyperparameters` in the noise scale, so that a quasi-Newton method finds its maximum; every evaluation is EP
-until it converges, from the sites of the one before. An exponential prior of the standard deviation that the functions
+until it converges, from the sites of the one before. A half-normal prior of the standard deviation that the functions
 have bounds it from above, as it does for linear models: classes that can be separated leave it open.
 """
 
@@ -155,7 +155,7 @@ def maximise(
     finds_scale
         Whether the noise scale of the loss is to be found.
     rate
-        Rate of the exponential prior of the standard deviation of the functions.
+        Inverse of the standard deviation of the half-normal prior of the standard deviation of the functions.
     """
     first = float(getattr(rows.loss, "scale", 1.0))
     best: tuple[float, Process | None] = (np.inf, None)
@@ -164,21 +164,21 @@ def maximise(
         nonlocal best
         theta = psi[: len(bounds)]
         K, slopes = covariance(theta)
-        spread = float(np.sqrt(np.mean(np.diagonal(K))))
+        penalty = 0.5 * rate**2 * float(np.mean(np.diagonal(K)))
         try:
             found = rows.fit(theta, K, float(np.exp(psi[-1])) if finds_scale else None)
         except ImproperError:
             found = None
         # Where EP does not converge it has no evidence: the search takes a shorter step.
         is_known = found is not None and found.result.status is Status.CONVERGED
-        value = rate * spread - found.log_evidence if found is not None and is_known else np.inf
+        value = penalty - found.log_evidence if found is not None and is_known else np.inf
         if best[1] is None:
             best = value, found
         if found is None or not np.isfinite(value):
             rows.sites = None
             return (best[0] if np.isfinite(best[0]) else 0.0) + 1e3, np.zeros_like(psi)
         gradient = -found.gaussian.slopes(slopes)
-        gradient += 0.5 * rate / spread * np.einsum("iij->j", slopes) / len(K)
+        gradient += 0.5 * rate**2 * np.einsum("iij->j", slopes) / len(K)
         if finds_scale:
             gradient = np.append(gradient, -rows.slope_of_scale(found))
         if value < best[0]:

@@ -41,6 +41,8 @@ from cavity.gaussians.wide import ProcessGaussian, RowsGaussian, WideRows
 # What is left of one after the share of a site in the precision of its predictor, above which the variance is computed
 # from the prior: below, it is exact to 13 digits.
 _LITTLE = 0.999
+# Coefficients of a group from which on a part of them says how what the sites determine depends on its variance.
+_ENOUGH = 1000
 # Rows of the first block that is visited: `DensePosterior.parts`.
 _FIRST = 50
 
@@ -490,6 +492,29 @@ class RowsPosterior(KernelPosterior):
     ) -> None:
         count = prior.dim // kernel.rows.shape[1]
         super().__init__(kernel, prior, None if count == 1 else count, start)
+
+    def log_information(self, group: IndexArray) -> float:
+        """Half the logarithm of what the sites say of the logarithm of a variance, up to a constant.
+
+        From the shares of the coefficients that they determine; of many from some, which say how that depends on the
+        variance.
+
+        Parameters
+        ----------
+        group
+            The coefficients that have this variance.
+        """
+        f, rows, d, total = self.factor, self.kernel.rows, self.kernel.rows.shape[1], 0.0
+        some = group[:: max(1, group.size // _ENOUGH)]
+        for k, (narrow, wide) in enumerate(zip(self.narrowed(), f.widened, strict=True)):
+            own = some[(some >= k * d) & (some < (k + 1) * d)] - k * d
+            if own.size:
+                determined = rows.squares(narrow, own)
+                if wide.shape[1]:
+                    determined -= rows.squares(wide, own)
+                determined *= self.prior.variance[own + k * d]
+                total += float(determined @ determined)
+        return 0.5 * float(np.log(max(total, np.finfo(np.float64).tiny)))
 
     def growth(self, groups: Sequence[Any]) -> FloatArray:
         """Largest growth of a posterior variance by the uncertainty of every hyperparameter, per variance of that.

@@ -312,7 +312,7 @@ class FirstRows(NamedTuple):
             return cls(matrix, y, matrix.shape[1], names, levels)
         if y is None:
             raise ValueError(f"This {type(estimator).__name__} estimator requires y to be passed, but y is None")
-        matrix, features = _within_limits(encode(X, levels, unseen=False)), X.shape[1]
+        matrix, features = within_limits(encode(X, levels, unseen=False)), X.shape[1]
         return cls(matrix, _checked_targets(estimator, matrix, y, numeric), features, names, levels)
 
 
@@ -416,8 +416,10 @@ class ColumnDesign:
             and float(np.max(np.abs(X))) <= LARGEST_NUMBER
         )
 
-    def matrix(self, estimator: Any, X: Any) -> Any:
+    def matrix(self, estimator: Any, X: Any, exclude: Sequence[str] = ()) -> Any:
         """Check and encode rows of an estimator that has this design; levels that are not known have a column."""
+        if len(exclude):
+            raise ValueError(f"exclude leaves out terms, and this model has none, got {shown(exclude)}")
         if self.is_plain(X):
             return X
         if isinstance(X, EncodedRows):
@@ -426,7 +428,7 @@ class ColumnDesign:
             X = Preprocessing.of(self.preprocessing).frame(X, list(self.levels))
         if self.levels:
             self._check_table(estimator, X)
-            return _within_limits(encode(X, self.levels, unseen=True))
+            return within_limits(encode(X, self.levels, unseen=True))
         return _checked_numbers(X, partial(validate_data, estimator, reset=False))
 
     def rows(self, estimator: Any, X: Any, y: Any, numeric: bool) -> tuple[Any, Any]:
@@ -437,16 +439,21 @@ class ColumnDesign:
             X = Preprocessing.of(self.preprocessing).frame(X, list(self.levels))
         if self.levels:
             self._check_table(estimator, X)
-            matrix = _within_limits(encode(X, self.levels, unseen=y is None))
+            matrix = within_limits(encode(X, self.levels, unseen=y is None))
             return matrix, _checked_targets(estimator, matrix, y, numeric)
         found: tuple[Any, Any] = _checked_numbers(
             X, partial(validate_data, estimator, y=y, reset=False, y_numeric=numeric)
         )
         return found
 
+    def offset(self, X: Any, offset: Any) -> Any:
+        """Known part of the linear predictor: what is given."""
+        return offset
+
     def _check_table(self, estimator: Any, X: Any) -> None:
         if not hasattr(X, "columns"):
-            raise ValueError(f"X must be a DataFrame with the columns {list(self.feature_names)}, as it was in fit")
+            names = range(self.features) if self.feature_names is None else self.feature_names
+            raise ValueError(f"X must be a DataFrame with the columns {list(names)}, as it was in fit")
         validate_data(estimator, X, reset=False, skip_check_array=True)
 
     # Prior.
@@ -486,7 +493,7 @@ class ColumnDesign:
         spread
             Variance that a group gives to the linear predictor at first.
         rate
-            Rate of the exponential prior of its standard deviation, for linear predictors in ``unit``.
+            Rate of the half-normal prior of its standard deviation, for linear predictors in ``unit``.
         unit, center
             Given variances are in squares of ``unit``, given means in its multiples; ``center`` is the prior mean of
             the intercept.
@@ -536,8 +543,8 @@ def _checked_numbers(X: Any, check: Any) -> Any:
             "categories, or encode them"
         ) from error
     if isinstance(found, tuple):
-        return _within_limits(found[0]), found[1]
-    return _within_limits(found)
+        return within_limits(found[0]), found[1]
+    return within_limits(found)
 
 
 def _checked_targets(estimator: Any, matrix: Any, y: Any, numeric: bool) -> Any:
@@ -546,7 +553,7 @@ def _checked_targets(estimator: Any, matrix: Any, y: Any, numeric: bool) -> Any:
     return y
 
 
-def _within_limits(rows: Any) -> Any:
+def within_limits(rows: Any) -> Any:
     """Refuse numbers whose squares, times a prior variance, may not be finite; sparse rows become canonical."""
     entries = rows.data if sparse.issparse(rows) else rows
     if entries.size and max(float(np.max(entries)), -float(np.min(entries))) > LARGEST_NUMBER:

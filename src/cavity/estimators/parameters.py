@@ -17,6 +17,7 @@ from cavity._types import FloatArray
 from cavity.estimators.progress import Verbose
 from cavity.gaussians import Analysis
 from cavity.gaussians.dense import WIDEST_COVARIANCE
+from cavity.terms import Formula
 
 # Largest size of an entry, a weight and a parameter, and of a target: their squares, times variances of any reasonable
 # prior, are finite. The inverse of the first is the smallest prior variance and noise scale.
@@ -41,6 +42,7 @@ class Parameters:
     tol: float
     random_state: Any
     verbose: Verbose
+    formula: Formula | None = None
 
     @classmethod
     def of(cls, model: Any) -> Parameters:
@@ -78,12 +80,38 @@ class Parameters:
             nonnegative_number("tol", model.tol),
             model.random_state,
             verbose if verbose is None or callable(verbose) else bool(verbose),
+            None if model.formula is None and model.terms is None else _formula_of(model),
         )
 
     @property
     def seed(self) -> int:
         """Seed of the visiting order of a product of Gaussians."""
         return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+
+def _formula_of(model: Any) -> Formula:
+    """Read a formula, or a list of terms, which exclude other parameters of columns."""
+    if model.formula is not None and model.terms is not None:
+        raise ValueError("formula and terms exclude each other: give one of them")
+    if not (isinstance(model.prior_variance, str) and model.prior_groups is None and np.all(model.prior_mean == 0.0)):
+        raise ValueError(
+            "prior_variance, prior_mean and prior_groups are for columns without a formula or terms; a term has a "
+            "variance of its own, as in terms=[Linear(['x', 'z'], variance=1.0)]"
+        )
+    if not flag("fit_intercept", model.fit_intercept):
+        raise ValueError("fit_intercept=False is for columns without a formula or terms; write 0 + in the formula")
+    structures = model.structures
+    if not (structures is None or isinstance(structures, Mapping)):
+        raise ValueError(f"structures must be a dict of names and graphs or matrices, got {shown(structures)}")
+    if model.formula is not None:
+        return Formula.parse(model.formula, structures)
+    terms = model.terms
+    if isinstance(terms, str | Mapping) or not hasattr(terms, "__iter__"):
+        raise ValueError(f"terms must be a list of terms, such as [Linear('x'), Effects('g')], got {shown(terms)}")
+    for term in terms:
+        if not (hasattr(term, "learn") and hasattr(term, "linear")):
+            raise ValueError(f"terms must hold terms, such as Linear('x') and Effects('g'), got {shown(term)}")
+    return Formula("", None, tuple(terms), ())
 
 
 def moderate_number(name: str, value: Any) -> float:

@@ -59,7 +59,7 @@ def loop_report(
     def after_loop(going: Run) -> None:
         nonlocal before, done, written
         done += 1
-        loop, change = going.diagnostics.loops, going.diagnostics.changes[-1]
+        loop, change = len(going.diagnostics.changes), going.diagnostics.changes[-1]
         elapsed, last, before = time.monotonic() - start, before, change
         left = float(max_iter - loop) if done > 1 else math.nan  # one loop says nothing of the rate
         if 0.0 < change < last < math.inf and tol > 0.0:  # until the change is below the tolerance at its present rate

@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from cavity._checks import as_float, number_between, shown, whole_number
 from cavity._types import FloatArray
 from cavity.ep.hyperparameters import hyperparameters_of, interval
+from cavity.ep.skewness import Shapes
 from cavity.estimators.fitted import Fitted
 from cavity.gaussians.mixture import GaussianMixture, normal_mixture_quantile
 from cavity.losses import offers
@@ -43,6 +44,16 @@ class Marginals(NamedTuple):
         spread = np.sqrt(weights @ (variance + np.square(mean - center)))
         lower, upper = (normal_mixture_quantile(weights, mean, std, 0.5 + 0.5 * sign * level) for sign in (-1.0, 1.0))
         return cls(center, spread, lower, upper, weights @ positive)
+
+    def skewed(self, shapes: Shapes, std: FloatArray, level: float) -> Marginals:
+        """Move ends and probabilities as much as those of Gaussians of these deviations, by the shapes of marginals."""
+        ends = [
+            end + std * (shapes.quantiles(q) - ndtri(q))
+            for end, q in ((self.lower, 0.5 - 0.5 * level), (self.upper, 0.5 + 0.5 * level))
+        ]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            more = shapes.above(-self.mean / std) - ndtr(self.mean / std)
+        return self._replace(lower=ends[0], upper=ends[1], positive=np.clip(self.positive + more, 0.0, 1.0))
 
     def changed(self, unit: Any, offset: Any) -> Marginals:
         """Multiply by positive units, and add offsets."""
@@ -91,7 +102,7 @@ def coefficient_table(labels: list[Any], columns: dict[str, FloatArray], kind: s
         if not grouped:
             table.index.name = "coefficient"
         return table
-    return _as_text([in_one(label) for label in labels], columns)
+    return text_of([in_one(label) for label in labels], columns)
 
 
 def in_one(label: Any) -> str:
@@ -160,7 +171,7 @@ def _in_words(row: FloatArray, names: Sequence[str]) -> str:
     return words or "0"
 
 
-def _as_text(labels: list[str], columns: dict[str, FloatArray]) -> str:
+def text_of(labels: list[str], columns: dict[str, FloatArray]) -> str:
     """Write columns of numbers under their names, the labels before them."""
     room = max([len("coefficient"), *map(len, labels)])
     lines = [f"{'coefficient':{room}s}" + "".join(f"{name:>14s}" for name in columns)]
@@ -183,33 +194,33 @@ def summary_columns(
     if top is not None:
         order = np.argsort(-np.abs(found.mean) / found.std, kind="stable")[:top]
         labels, found = [labels[j] for j in order], found.at(order)
-    return coefficient_columns(labels, found, level, _is_log(fitted), _components(fitted, level))
+    return coefficient_columns(labels, found, level, is_log(fitted), _components(fitted, level))
 
 
 def contrast(fitted: Fitted, weights: Any, level: float) -> Any:
     """Make the table of `EPClassifier.contrast`."""
     level = number_between("level", level, 0.0, 1.0, "()")
     posterior, design = fitted.posterior, fitted.design
-    groups, is_log, what = fitted.targets.names(fitted.loss), _is_log(fitted), fitted.targets.what
+    groups, as_ratios, what = fitted.targets.names(fitted.loss), is_log(fitted), fitted.targets.what
     labels, weighted = combinations(weights, _names(fitted), groups)
     rows = np.roll(np.array(weighted), -int(design.intercept), axis=-1)
     units, offsets = posterior.units
     if rows.ndim == 3:
         found = np.einsum("rgc,gc->r", rows, posterior.moments[0])
         marginals = Marginals.of(found, posterior.variance_between(units * rows), level)
-        return coefficient_table(*coefficient_columns(labels, marginals, level, is_log))
+        return coefficient_table(*coefficient_columns(labels, marginals, level, as_ratios))
     constants = np.sum(rows[:, design.width :], axis=1)
     each = [
         combined(one, rows, level).changed(float(unit), float(offset) * constants)
         for one, unit, offset in zip(posterior.each, units[:, 0], offsets[:, 0], strict=True)
     ]
     places = labels if groups is None else [(group, label) for group in groups for label in labels]
-    return coefficient_table(*coefficient_columns(places, joined(each), level, is_log), what)
+    return coefficient_table(*coefficient_columns(places, joined(each), level, as_ratios), what)
 
 
 def plot_coefficients(fitted: Fitted, ax: Any, top: int, level: float) -> Any:
     """Draw what `EPClassifier.plot_coefficients` draws."""
-    plt, (labels, found) = _pyplot(), _named_coefficients(fitted, level)
+    plt, (labels, found) = pyplot(), _named_coefficients(fitted, level)
     unit = fitted.columns.unit
     plain = bool(np.all(unit == 1.0))
     if not plain:
@@ -235,7 +246,7 @@ def plot_coefficients(fitted: Fitted, ax: Any, top: int, level: float) -> Any:
 
 def plot_trace(fitted: Fitted, tol: float, ax: Any) -> Any:
     """Draw what `EPClassifier.plot_trace` draws."""
-    plt, traces = _pyplot(), fitted.trace if isinstance(fitted.trace, tuple) else (fitted.trace,)
+    plt, traces = pyplot(), fitted.trace if isinstance(fitted.trace, tuple) else (fitted.trace,)
     if ax is None:
         _, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
     names: Any = fitted.targets.names(fitted.loss) if len(traces) > 1 else [None]
@@ -307,12 +318,16 @@ def drawn_targets(fitted: Fitted, z: FloatArray, y: Any, rng: Any) -> tuple[Any,
 
 def _named_coefficients(fitted: Fitted, level: float) -> tuple[list[Any], Marginals]:
     """Names of all coefficients, the intercept first, with what is reported of them."""
-    names, posterior, design = _names(fitted), fitted.posterior, fitted.design
+    names, posterior, design = _names(fitted), fitted.errors, fitted.design
     units, offsets = (part[:, 0] for part in posterior.units)
     each = []
-    for one, unit, offset in zip(posterior.each, units, offsets, strict=True):
+    for k, (one, unit, offset) in enumerate(zip(posterior.each, units, offsets, strict=True)):
         constant = np.append(np.zeros(design.width), [offset] * design.intercept)
-        found = marginals_of(one, level).changed(float(unit), constant)
+        found = marginals_of(one, level)
+        shapes = posterior.shapes
+        if shapes is not None:
+            found = found.skewed(shapes[k], posterior.given[k].std, level)
+        found = found.changed(float(unit), constant)
         each.append(found.at(np.roll(np.arange(constant.size), int(design.intercept))))
     groups = fitted.targets.names(fitted.loss)
     labels = names if groups is None else [(g, name) for g in groups for name in names]
@@ -366,12 +381,13 @@ def _names(fitted: Fitted) -> list[str]:
     return [*(["intercept"] if fitted.design.intercept else []), *fitted.design.names]
 
 
-def _is_log(fitted: Fitted) -> bool:
+def is_log(fitted: Fitted) -> bool:
     """Whether coefficients are logarithms of ratios: of odds, or of means."""
     return offers(fitted.loss).logistic is not None or fitted.loss.targets in ("counts", "positives", "classes")
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
+    """Return matplotlib's interface; an error says how to install it."""
     try:
         return import_module("matplotlib.pyplot")
     except ModuleNotFoundError as error:

@@ -52,14 +52,17 @@ class FactorialGaussian:
     precision: FloatArray
 
     def __post_init__(self) -> None:
-        shift, precision = _frozen(self.shift), _frozen(self.precision)
+        shift, precision = (np.asarray(values, dtype=np.float64) for values in (self.shift, self.precision))
         if shift.ndim != 1 or shift.shape != precision.shape:
             raise ValueError(
                 f"shift and precision must be vectors of one length, got shapes {shift.shape} and {precision.shape}"
             )
         object.__setattr__(self, "log_scale", float(self.log_scale))
-        object.__setattr__(self, "shift", shift)
-        object.__setattr__(self, "precision", precision)
+        for name, array in (("shift", shift), ("precision", precision)):
+            if array.flags.writeable or array.base is not None:  # what cannot be written, and is no view, is taken
+                array = array.copy()
+                array.flags.writeable = False
+            object.__setattr__(self, name, array)
 
     @classmethod
     def from_moments(cls, mean: ArrayLike, variance: ArrayLike, log_mass: float = 0.0) -> Self:
@@ -108,12 +111,15 @@ class FactorialGaussian:
     @property
     def is_finite(self) -> bool:
         """Whether every natural parameter is a finite number."""
-        return math.isfinite(self.log_scale) and _all_finite(self.shift) and _all_finite(self.precision)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if math.isfinite(self.log_scale + self.shift.sum() + self.precision.sum()):
+                return True  # a finite sum says so at once; one that overflows asks for a closer look
+        return math.isfinite(self.log_scale) and bool(np.all(np.isfinite(self.shift) & np.isfinite(self.precision)))
 
     @property
     def is_proper(self) -> bool:
         """Whether the integral exists: all finite, every precision positive."""
-        return self.is_finite and (self.dim == 0 or bool(self.precision.min() > 0.0))
+        return self.is_finite and bool(self.precision.min(initial=np.inf) > 0.0)
 
     @property
     def log_det(self) -> float:
@@ -264,18 +270,3 @@ def _combined(a: FactorialGaussian, b: FactorialGaussian, by: Callable[[Any, Any
     if a.dim != b.dim:
         raise ValueError(f"both Gaussians must have the same number of coordinates, got {a.dim} and {b.dim}")
     return FactorialGaussian(by(a.log_scale, b.log_scale), by(a.shift, b.shift), by(a.precision, b.precision))
-
-
-def _all_finite(values: FloatArray) -> bool:
-    """Whether all entries are finite. A finite sum says so at once; one that overflows asks for a closer look."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return math.isfinite(values.sum()) or bool(np.all(np.isfinite(values)))
-
-
-def _frozen(values: ArrayLike) -> FloatArray:
-    """Copy to a float64 array that cannot be written; what already is one, and not a view of another, is taken."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.flags.writeable or array.base is not None:
-        array = np.array(array)
-        array.flags.writeable = False
-    return array

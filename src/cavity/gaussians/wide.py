@@ -189,18 +189,27 @@ class WideRows:
             found[where] = block.T @ values
         return found
 
-    def squares(self, root: FloatArray) -> FloatArray:
-        r"""Diagonal of :math:`X^\top R R^\top X` for a matrix R of n rows, a block of columns at a time."""
+    def squares(self, root: FloatArray, columns: IndexArray | None = None) -> FloatArray:
+        r"""Diagonal of :math:`X^\top R R^\top X` for a matrix R of n rows, a block of columns at a time.
+
+        Parameters
+        ----------
+        root
+            The matrix R.
+        columns
+            Columns that are wanted, in order; all by default.
+        """
         found, right = np.zeros(self.shape[1]), np.asfortranarray(root)
         if self._sparse is not None:
+            kept = np.arange(self.shape[1]) if columns is None else columns
             length = max(1, max(_AT_ONCE, right.size) // max(right.shape[1], 1))
-            for i in range(0, found.size, length):
-                products = self._sparse[:, i : i + length].T @ root
-                found[i : i + length] = np.einsum("ij,ij->i", products, products)
-        for where, block in self._full():
+            for i in range(0, kept.size, length):
+                products = self._sparse[:, kept[i : i + length]].T @ root
+                found[kept[i : i + length]] = np.einsum("ij,ij->i", products, products)
+        for where, block in self._full(columns):
             products = dgemm(1.0, right, block.T, trans_a=1, trans_b=1)
             found[where] = np.einsum("ij,ij->j", products, products)
-        return found
+        return found if columns is None else found[columns]
 
     def products_with(self, rows: Any, weights: FloatArray) -> FloatArray:
         r""":math:`Y D X^\top` for other rows Y in the same units, dense or sparse, with a weight per column."""

@@ -50,8 +50,8 @@ PROBIT_SQUARES, PROBIT_WEIGHTS = _probits()
 def log_mean_logistic(mean: FloatArray, variance: FloatArray) -> FloatArray:
     r"""Logarithm of :math:`E[\sigma(z)]`, :math:`z \sim N(m, v)`: the log predictive of the logistic loss.
 
-    Errors are below 1e-9 at every mean and variance, and below a billionth of a logarithm that is near zero; in far
-    tails they are rounding. NaN where mean or variance is no number.
+    Errors are below 1e-9 at every mean and variance, and below a billionth of a logarithm that is near zero. NaN where
+    mean or variance is no number.
 
     Parameters
     ----------
@@ -64,8 +64,8 @@ def log_mean_logistic(mean: FloatArray, variance: FloatArray) -> FloatArray:
     array([  -0.6931,  -29.5   , -241.6482])
     """
     with np.errstate(all="ignore"):
-        less_likely = log_mean_and_slopes(-np.abs(mean), variance)[0]
-        return np.where(mean > 0.0, np.log1p(-np.exp(less_likely)), less_likely)
+        less_likely = logistic_tilts(np.ones_like(mean), -np.abs(mean), variance, np.ones_like(mean))[0]
+        return np.asarray(np.where(mean > 0.0, np.log1p(-np.exp(less_likely)), less_likely))
 
 
 def log_mean_and_slopes(m: FloatArray, v: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -112,7 +112,7 @@ def logistic_tilts(slope: FloatArray, mean: FloatArray, variance: FloatArray, po
     r"""Log mass, shift and ratio of :math:`N(z; m, v)\, \sigma(b z)^\beta` for slopes b, of shape ``(3, n)``.
 
     By Gauss-Hermite rules where the Gaussian is narrow, and by the mixture of probits where it is wide and the power is
-    one; NaN where neither serves.
+    one; NaN where neither serves, and for shift and ratio where the mixture has too few digits of them.
     """
     m, s = slope * mean, slope * np.sqrt(variance)
     width, found = np.abs(s) * np.maximum(power, 1.0), np.full((3, m.size), np.nan)
@@ -130,7 +130,7 @@ def logistic_tilts(slope: FloatArray, mean: FloatArray, variance: FloatArray, po
         v = s * s
         log_mass, first, second = log_mean_and_slopes(m, v)
         told = np.maximum(log_mass, log_mass - m - 0.5 * v) >= math.log(LEAST_MASS)
-        found[:, chosen] = np.where(told, [log_mass, s * first, 1.0 + v * second], np.nan)
+        found[:, chosen] = log_mass, np.where(told, s * first, np.nan), np.where(told, 1.0 + v * second, np.nan)
     return found
 
 

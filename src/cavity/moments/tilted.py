@@ -123,7 +123,7 @@ def tilts(
                 whole[:, part] = integrated_tilts(loss, *rows, order)
             else:
                 whole[:, part] = found = logistic_tilts(offered.logistic * rows[0], *rows[1:])
-                left = start + np.flatnonzero(np.isnan(found[0]))
+                left = start + np.flatnonzero(np.isnan(found[1]))
                 if left.size:
                     whole[:, left] = integrated_tilts(loss, y[left], mean[left], variance[left], powers[left], order)
         constant = np.flatnonzero(variance == 0.0)

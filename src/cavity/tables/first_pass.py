@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cavity._checks import shown
 from cavity._types import FloatArray
 from cavity.estimators.columns import Preprocessing, level_order, level_text
 from cavity.estimators.parameters import LARGEST_NUMBER
@@ -142,7 +143,7 @@ class FirstPass:
             raise ValueError(
                 f"{where(batch, row, name)}: numbers must be at most {LARGEST_NUMBER:g}, got {column[row]}"
             )
-        advice = "fill it, or say missing='mean' (--missing mean)"
+        advice = "fill it, or use missing='mean' (--missing mean)"
         advice = advice if name in self.schema.numbers else "fill it, or leave the row out"
         raise ValueError(f"{where(batch, row, name)}: the number is missing; {advice}")
 
@@ -191,6 +192,8 @@ class FirstPass:
         classes, counts, moments = None, None, None
         if self.targets == "classes":
             labels, places = self.classes.sorted()
+            if len(labels) == 1:
+                raise ValueError(f"column {self.roles.target!r}: all labels are {shown(labels[0])}; two are needed")
             classes = np.asarray([_whole(label) for label in labels])
             if classes.dtype.kind == "f" and np.any(classes != np.floor(classes)) and len(labels) > 2:
                 raise ValueError(
@@ -226,7 +229,7 @@ def _coded(
     name: str,
     codes: Codes,
     missing: str | None = None,
-    advice: str = "fill it, or say missing='mean' (--missing mean), which makes it a level of its own",
+    advice: str = "fill it, or use missing='mean' (--missing mean), which makes it a level of its own",
 ) -> FloatArray:
     """Numbers of levels or labels; a missing one is an error, or has the level ``missing``."""
     found = codes.of(batch.columns[name])

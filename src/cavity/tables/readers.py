@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import re
 import stat
-import struct
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,8 +166,7 @@ def open_reader(
     openers: dict[str, Callable[[Path, ReadOptions], Reader]] = {
         **dict.fromkeys((".parquet", ".pq"), _open_parquet),
         **dict.fromkeys((".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz"), _open_csv),
-        ".npy": _open_npy,
-        ".npz": _open_npz,
+        **dict.fromkeys((".npy", ".npz"), _open_numpy),
     }
     place = Path(path)
     suffix = "".join(place.suffixes[-2:] if place.suffix.lower() == ".gz" else place.suffixes[-1:]).lower()
@@ -373,104 +371,16 @@ def _explanation(path: Path, names: list[str], error: BaseException) -> str | No
     return f"{path} is empty" if "Empty CSV" in message else None
 
 
-class StoredArray(NamedTuple):
-    """Where an array of rows begins inside a file, how it is arranged, and what its columns are called."""
-
-    start: int  # bytes
-    shape: tuple[int, ...]
-    order: str
-    dtype: np.dtype[Any]  # of an entry; of a row with fields
-    names: tuple[str, ...]
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row."""
-        return self.dtype.itemsize * (1 if self.dtype.names else len(self.names))
-
-    def rows(self, path: Path, part: slice) -> dict[str, NDArray[Any]]:
-        """Columns of some rows, from a map of the file that lasts as long as they are used."""
-        try:
-            mapped: Any = np.memmap(path, self.dtype, "r", self.start, self.shape, self.order)  # type: ignore[call-overload]
-        except ValueError as error:
-            raise damaged(path, "the file has become shorter") from error
-        rows = np.asarray(mapped)[part]
-        if self.dtype.names:
-            return {name: rows[name] for name in self.names}
-        return dict(zip(self.names, rows.reshape(len(rows), -1).T, strict=True))
-
-
-def _is_text(entry: bytes) -> bool:
-    try:
-        entry.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _open_npy(path: Path, options: ReadOptions) -> Reader:
-    with open(path, "rb") as file:
-        return _numpy_reader(path, options, (_stored(path, file, path.stat().st_size),))
-
-
-def _open_npz(path: Path, options: ReadOptions) -> Reader:
-    """Find the arrays X and y in an archive."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = {member.filename: member for member in archive.infolist()}
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise damaged(path, error) from error
-    if not {"X.npy"} <= members.keys() <= {"X.npy", "y.npy"}:
-        found = listed(name.removesuffix(".npy") for name in members)
-        raise ValueError(f"{path} must hold the arrays 'X', rows and columns, and 'y', or 'X' alone; got {found}")
-    arrays = []
-    with open(path, "rb") as file:
-        for name in sorted(members):
-            member = members[name]
-            if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
-                raise ValueError(f"{path}: {name} is compressed and cannot be read in parts; write it by numpy.savez")
-            file.seek(member.header_offset)
-            header = file.read(30)
-            if len(header) < 30 or header[:4] != b"PK\x03\x04":
-                raise damaged(path, f"{name} has no header")
-            file.seek(sum(struct.unpack("<HH", header[26:])), 1)  # the lengths of its name and of a further field
-            arrays.append(_stored(path, file, file.tell() + member.file_size, "" if name == "X.npy" else "y"))
-    return _numpy_reader(path, options, tuple(arrays))
-
-
-def _stored(path: Path, file: IO[bytes], end: int, name: str = "") -> StoredArray:
-    """Read the header of an array whose entries must end within the file. A name is that of its only column."""
-    try:
-        version = np.lib.format.read_magic(file)
-        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-        shape, by_columns, dtype = read(file)
-    except OSError:
-        raise
-    except Exception as error:  # the header is Python's text: whatever its parser raises
-        raise damaged(path, error) from error
-    if dtype.hasobject or not dtype.itemsize:
-        raise ValueError(f"{path} holds objects of Python ({dtype}), which are not opened; convert it to numbers")
-    names: tuple[str, ...]
-    if name and shape[1:] in ((), (1,)) and not dtype.names:
-        names = (name,)
-    elif dtype.names and len(shape) == 1 and not name:
-        names = dtype.names
-    elif len(shape) == 2 and not dtype.names and not name:
-        names = tuple(map(str, range(shape[1])))
-    else:
-        needed = "one axis" if name else "two axes, or one axis and fields"
-        raise ValueError(f"{path}: the array {name or 'of rows'} must have {needed}, got shape {shape} of {dtype}")
-    stored = StoredArray(file.tell(), shape, "F" if by_columns else "C", dtype, names)
-    if min(shape) < 0 or stored.start + shape[0] * stored.row_bytes > end:
-        raise damaged(path, f"{dtype} of shape {shape} needs more bytes than there are")
-    return stored
-
-
-def _numpy_reader(path: Path, options: ReadOptions, arrays: tuple[StoredArray, ...]) -> Reader:
-    """Reader of one or two arrays, side by side."""
+def _open_numpy(path: Path, options: ReadOptions) -> Reader:
+    """Find the columns of an array in ``.npy``, or of the arrays X and y in ``.npz``."""
+    arrays = _arrays(path)
     counts = {array.shape[0] for array in arrays}
     if len(counts) > 1:
         raise ValueError(f"{path}: X and y must have the same number of rows, got {listed(map(str, counts))}")
-    forms = {name: array.dtype[name] if array.dtype.names else array.dtype for array in arrays for name in array.names}
+    fields = arrays[0].dtype
+    forms = {
+        name: fields[name] if fields.names else entries.dtype for name, entries in _named_columns(path, arrays).items()
+    }
     check_names(path, forms, options.text)
     if 0 in counts or not forms:
         raise no_rows(path)
@@ -481,13 +391,12 @@ def _numpy_reader(path: Path, options: ReadOptions, arrays: tuple[StoredArray, .
         return "text" if form.kind in "US" else str(form)
 
     def read(kinds: dict[str, str]) -> Iterator[Batch]:
-        stored = sum(array.row_bytes for array in arrays)
-        step = max(1, options.batch_bytes // max(8 * len(kinds), stored))
+        is_map, arrays = path.suffix.lower() == ".npy", _arrays(path)
+        step = max(1, options.batch_bytes // max(8 * len(kinds), sum(form.itemsize for form in forms.values())))
         for first in range(0, min(counts), step):
-            found: dict[str, NDArray[Any]] = {}
-            for array in arrays:
-                found |= array.rows(path, slice(first, first + step))
+            found = _named_columns(path, arrays, slice(first, first + step))
             yield Batch(path, first + 1, {name: column(name, kinds[name], found[name], first) for name in kinds})
+            arrays = _arrays(path) if is_map else arrays  # what an earlier map has read need not stay in memory
 
     def column(name: str, kind: str, entries: NDArray[Any], first: int) -> Column:
         if kind == "number":
@@ -498,15 +407,55 @@ def _numpy_reader(path: Path, options: ReadOptions, arrays: tuple[StoredArray, .
             try:
                 words = [value.decode() for value in values.tolist()]
             except UnicodeDecodeError as error:
-                row = 1 + first + [_is_text(entry) for entry in entries.tolist()].index(False)
+                row = 1 + first + _row_of_bad_text(entries.tolist())
                 raise ValueError(f"{path}, row {row}, column {name!r}: text must be valid UTF-8") from error
         else:
             words = ["" if value != value else str(value) for value in values.tolist()]
-        present = np.array([bool(word) for word in words])  # what is empty, or no number, is missing
-        codes = np.where(present, np.cumsum(present) - 1, -1)[codes]
-        return Texts(codes.astype(np.int32), [word for word in words if word])
+        return _without_empty(Texts(codes.astype(np.int32), words))
 
     return Reader(path, {name: kind(name, form) for name, form in forms.items()}, read)
+
+
+def _arrays(path: Path) -> list[NDArray[Any]]:
+    """Map the array of ``.npy``, or read the arrays X and y of ``.npz``, if there is a y."""
+    try:
+        if path.suffix.lower() == ".npy":
+            return [np.lib.format.open_memmap(path, mode="r")]
+        with zipfile.ZipFile(path) as archive:
+            members = {one.filename: one.compress_type == zipfile.ZIP_STORED for one in archive.infolist()}
+            if {"X.npy"} <= members.keys() <= {"X.npy", "y.npy"} and all(members.values()):
+                return [np.lib.format.read_array(archive.open(name), allow_pickle=False) for name in sorted(members)]
+    except OSError:
+        raise
+    except Exception as error:  # the header is Python's text: whatever its parser raises
+        if "objects in dtype" in str(error) or "Object arrays" in str(error):
+            raise ValueError(f"{path} holds objects of Python, which are not opened; convert it to numbers") from error
+        raise damaged(path, error) from error
+    if not {"X.npy"} <= members.keys() <= {"X.npy", "y.npy"}:
+        found = listed(name.removesuffix(".npy") for name in members)
+        raise ValueError(f"{path} must hold the arrays 'X', rows and columns, and 'y', or 'X' alone; got {found}")
+    # A small file could hold any number of rows.
+    raise ValueError(f"{path} is compressed; write it by numpy.savez")
+
+
+def _named_columns(path: Path, arrays: list[NDArray[Any]], part: slice = slice(0)) -> dict[str, NDArray[Any]]:
+    """Columns of some rows: of an array with fields by these, else by number; of a second array as y."""
+    rows, *targets = arrays
+    found: dict[str, NDArray[Any]] = {}
+    if rows.dtype.names and rows.ndim == 1 and not targets:
+        found = {name: rows[part][name] for name in rows.dtype.names}
+    elif rows.ndim == 2 and not rows.dtype.names:
+        found = dict(zip(map(str, range(rows.shape[1])), rows[part].T, strict=True))
+    else:
+        raise ValueError(
+            f"{path}: rows must be an array of two axes, or of one axis and fields, got shape {rows.shape} of "
+            f"{rows.dtype}"
+        )
+    for y in targets:
+        if y.shape[1:] not in ((), (1,)) or y.dtype.names or not y.ndim:
+            raise ValueError(f"{path}: the array y must have one axis, got shape {y.shape} of {y.dtype}")
+        found["y"] = y[part].reshape(-1)
+    return found
 
 
 # Arrow's arrays as NumPy's.
@@ -569,7 +518,8 @@ def _columns(path: Path, first: int, batch: Any, kinds: dict[str, str], options:
         try:
             columns[name] = texts_of(array)
         except (UnicodeDecodeError, arrow().ArrowInvalid) as error:
-            row = first + _row_of_bad_text(array)
+            plain = array.dictionary_decode() if isinstance(array, arrow().DictionaryArray) else array
+            row = first + _row_of_bad_text(plain.cast(arrow().large_binary()).to_pylist())
             raise ValueError(f"{path}, row {row}, column {name!r}: text must be valid UTF-8") from error
     return columns
 
@@ -607,14 +557,11 @@ def _renumbered(codes: NDArray[np.int32], numbers: Any) -> NDArray[np.int32]:
     return np.append(numbers, -1).astype(np.int32)[codes]
 
 
-def _row_of_bad_text(array: Any) -> int:
-    """First row of a batch, from 0, whose text is not UTF-8."""
-    pa = arrow()
-    if isinstance(array, pa.DictionaryArray):
-        array = array.dictionary_decode()
-    for row, value in enumerate(array.cast(pa.large_binary()).to_pylist()):
+def _row_of_bad_text(texts: Iterable[bytes | None]) -> int:
+    """Find the first of some texts, from 0, that is not UTF-8."""
+    for row, text in enumerate(texts):
         try:
-            (value or b"").decode()
+            (text or b"").decode()
         except UnicodeDecodeError:
             return row
     return 0

@@ -11,12 +11,14 @@ import numpy as np
 
 from cavity.tables.readers import Batch, Reader, Texts, listed, quoted, unreadable, where
 
-_NUMBER, _DATE, _WORD, _MISSING = range(4)
+_NUMBER, _DATE, _COMMA, _WORD, _MISSING = range(5)
 # How files write a missing number, as in pandas.
 _NOTHING = frozenset(
     ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL")
 ) | {"NaN", "n/a", "nan", "null"}
-_DATES = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d.*)?")
+_DATES = re.compile(r"(\d{4}([-/.])\d\d?\2\d\d?|\d\d?([-/.])\d\d?\3\d{4})([ T]\d\d?:\d\d.*)?")
+# Numbers with a decimal comma, and perhaps points between thousands.
+_COMMAS = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+")
 # Rows up to which every text may be another one.
 _FEW = 20
 
@@ -97,7 +99,7 @@ class Cells:
     """Counts what the cells of a column of text are, batch by batch."""
 
     def __init__(self) -> None:
-        self._counts, self._first = np.zeros(4, dtype=np.int64), ""
+        self._counts, self._first = np.zeros(5, dtype=np.int64), ""
 
     def add(self, batch: Batch, name: str) -> None:
         """Count the cells of a batch."""
@@ -105,8 +107,8 @@ class Cells:
         if not isinstance(column, Texts):
             return
         kinds = np.array([*map(_kind, column.levels), _MISSING])[column.codes]  # the code -1 takes the last
-        self._counts += np.bincount(kinds, minlength=4)
-        strange = np.flatnonzero((kinds == _WORD) | (kinds == _DATE))
+        self._counts += np.bincount(kinds, minlength=5)
+        strange = np.flatnonzero((kinds != _NUMBER) & (kinds != _MISSING))
         if strange.size and not self._first:
             row = int(strange[0])
             self._first = f"{where(batch, row, name)}: {quoted(column.levels[column.codes[row]])}"
@@ -115,10 +117,15 @@ class Cells:
         """Raise for a column that is numbers but for some cells, dates, or almost another text in every row."""
         rows = int(np.sum(self._counts))
         present = rows - self._counts[_MISSING]
-        numbers, dates = int(self._counts[_NUMBER]), int(self._counts[_DATE])
+        numbers, dates, commas = (int(self._counts[kind]) for kind in (_NUMBER, _DATE, _COMMA))
         declared = f"categories=[{name!r}], --category {name}"
         if present and 2 * dates >= present:
             raise unreadable(path, name, "date")
+        if present and 2 * commas >= present:
+            raise ValueError(
+                f"{self._first} is not a number, as {commas:,} of {present:,} cells of the column: write decimal "
+                f"points instead of commas, or declare the column a category ({declared})"
+            )
         if present > numbers >= 0.5 * present:
             raise ValueError(
                 f"{self._first} is not a number, but {numbers:,} of {present:,} cells of the column are; correct it, "
@@ -140,7 +147,8 @@ def not_numbers(reader: Reader, name: str, needed: str, remedy: str = "correct i
     for batch in reader.batches([name]) if kind == "text" else ():
         column = batch.columns[name]
         if isinstance(column, Texts):
-            strange = np.array([*(_kind(level) in (_WORD, _DATE) for level in column.levels), False])[column.codes]
+            strange = np.array([*(_kind(level) not in (_NUMBER, _MISSING) for level in column.levels), False])
+            strange = strange[column.codes]
             if np.any(strange):
                 row = int(np.argmax(strange))
                 cell = quoted(column.levels[column.codes[row]])
@@ -155,5 +163,5 @@ def _kind(text: str) -> int:
     try:
         float(text)
     except ValueError:
-        return _DATE if _DATES.fullmatch(text) else _WORD
+        return _DATE if _DATES.fullmatch(text) else _COMMA if _COMMAS.fullmatch(text) else _WORD
     return _WORD if "_" in text else _NUMBER  # of digits that Python alone takes for a number

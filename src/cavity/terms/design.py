@@ -99,16 +99,26 @@ class Design:
             if frozenset(product) not in known:
                 known.add(frozenset(product))
                 added.append(product)
+        # First the others: where a column of theirs is wrong, its error names them.
+        learned = [term.learn(frame, weights) for term in others]
         weak = next((k for k, term in enumerate(ordinary) if term.variance is None), None)
         if weak is None:
             ordinary, weak = [Linear(), *ordinary], 0
         ordinary[weak] = replace(ordinary[weak], columns=(*ordinary[weak].columns, *added))
         columns = [replace(term, intercept=intercept).learn(frame, weights) for term in ordinary]
-        learned = [term.learn(frame, weights) for term in others]
         labels = [term.label for term in learned]
         twice = next((label for label in labels if labels.count(label) > 1), None)
         if twice is not None:
             raise ValueError(f"the term {twice} is there twice")
+        parts = {part.label: term.label for term in learned for part in term.parts}
+        for one in learned:
+            own = f"1 | {':'.join(one.by)}" if isinstance(one, LearnedEffects) and one.intercept else ""
+            if own in parts and parts[own] != one.label:
+                raise ValueError(
+                    f"{one.label} and {parts[own]} both have an intercept per level: leave out one, by (0 + ... | ...)"
+                )
+        if not intercept and not learned and not any(one.names for one in columns):
+            raise ValueError("the model has neither columns nor an intercept")
         straight = {label: line for label, line in zip(labels, lines, strict=True) if line}
         found = cls((*(one for one in columns if one.names), *learned), intercept, np.empty(0), straight)
         rows = found.matrix(frame)
@@ -191,6 +201,24 @@ class Design:
             for term in self.terms
         ]
         return _joined(made, n)
+
+    def require_repeats(self, rows: Any) -> None:
+        """Raise where every level of a term has one row: beside noise of unknown size, its effects are noise as well.
+
+        Parameters
+        ----------
+        rows
+            Rows of the table that was learned from.
+        """
+        columns = sparse.csc_array(rows)
+        for term in self.terms:
+            if isinstance(term, LearnedEffects) and term.intercept:
+                places = self.places[term.label]
+                if int(np.max(np.diff(columns[:, places].indptr), initial=0)) <= 1:
+                    raise ValueError(
+                        f"{term.label}: every level has one row, so that its effects cannot be told from the noise; "
+                        "leave the term out"
+                    )
 
     def partial(self, label: str, frame: Any) -> Any:
         """Rows whose linear predictor is the effect of one term, its straight part included, less its mean.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -87,6 +88,15 @@ class Effects:
                 f"{where}: the effects {', '.join(learned.effects)} are collinear; leave out a slope that is constant, "
                 "or a combination of the others"
             )
+        if self.intercept and self.slopes:
+            still = _still(learned, frame, values)
+            if still:
+                warnings.warn(
+                    f"{where}: within no level is there any variation of {' and '.join(still)}, so that intercepts and "
+                    "slopes are told apart by differences between levels alone",
+                    UserWarning,
+                    stacklevel=2,
+                )
         return replace(learned, moments=moments)
 
     @property
@@ -163,6 +173,14 @@ class LearnedEffects:
         return scattered(values, where, levels * k)
 
 
+def _still(learned: LearnedEffects, frame: Any, values: FloatArray) -> list[str]:
+    """Names of the slopes that are constant within every level."""
+    order = np.argsort(learned.places(frame), kind="stable")
+    place, values = learned.places(frame)[order], values[order]
+    moves = np.any((values[1:] != values[:-1]) & (place[1:] == place[:-1])[:, None], axis=0)
+    return [repr(name) for name, varies in zip(learned.effects[1:], moves[1:], strict=True) if not varies]
+
+
 def _groups(frame: Any, by: Sequence[str], where: str) -> tuple[IndexArray, list[str]]:
     """Group of every row, and all groups: levels of a column, or those combinations of several that occur."""
     found = [codes(frame, name, where) for name in by]
@@ -211,7 +229,9 @@ class Known:
         where, matrix = f"known({self.by})", self.covariance if self.precision is None else self.precision
         levels = getattr(matrix, "index", None) if self.levels is None else self.levels
         if levels is None:
-            raise ValueError(f"{where} needs levels=, the names of the rows of its matrix")
+            raise ValueError(
+                f"{where} needs levels=, the names of the rows of its matrix, or a DataFrame that has them as its index"
+            )
         names = tuple(level_text(level) for level in levels)
         if not sparse.issparse(matrix):
             matrix = np.asarray(matrix, dtype=np.float64)

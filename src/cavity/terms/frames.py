@@ -47,7 +47,9 @@ def column(frame: Any, name: str, where: str) -> Any:
     """Find a column; ``where`` is the part of the model that needs it."""
     names = names_of(frame)
     if name not in names:
-        raise ValueError(f"{where} needs a column {name!r}, which the table lacks: {nearest(name, names)}")
+        needs = "the table has no column" if where == repr(name) else f"{where} needs a column"
+        lacks = "" if where == repr(name) else ", which the table lacks"
+        raise ValueError(f"{needs} {name!r}{lacks}: {nearest(name, names)}")
     return frame[name]
 
 

@@ -333,7 +333,9 @@ def _value(node: ast.AST, frame: Any, states: dict[str, Any], quoted: Mapping[st
     if name == "I" and len(node.args) == 1:
         return inner(node.args[0])
     if name not in _WITH_STATE or name == "C":
-        known = [*_FUNCTIONS, *_WITH_STATE, "s", "walk", "ar", "neighbours", "known", "offset"]
+        known = [*_FUNCTIONS, *_WITH_STATE]
+        if name in ("s", "walk", "ar", "neighbours", "known", "offset"):
+            raise ValueError(f"{where}: {name}() is a term of its own, a summand of the formula")
         raise ValueError(f"{where}: there is no function {name!r}; {nearest(name, known)}")
     state = states.setdefault(ast.unparse(node), {})
     arguments = [inner(one) for one in node.args] + [inner(one.value) for one in node.keywords]

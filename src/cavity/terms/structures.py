@@ -116,13 +116,20 @@ class Structure(Protocol):
             Hyperparameters.
         """
 
-    def log_density(self, psi: FloatArray) -> float:
-        """Log density, up to a constant, of priors flat in standard deviations and correlations.
+    def log_information(self, psi: FloatArray, variances: FloatArray, covariances: FloatArray) -> float:
+        """Half the logarithm of the determinant of the information that rows have about ψ, up to a constant.
+
+        It is Jeffreys' prior, under which ψ is averaged over; entries of the posterior covariance beside those of
+        the structure may count as if they followed from these.
 
         Parameters
         ----------
         psi
             Hyperparameters.
+        variances
+            Posterior variances of the coefficients, ``(copies, width)``.
+        covariances
+            Posterior covariances of the pairs of coefficients in the structure, ``(copies, pairs)``.
         """
 
     def quantities(self, psi: FloatArray) -> dict[str, float]:
@@ -139,6 +146,21 @@ def _slopes(function: Callable[[Any], Any], psi: FloatArray) -> FloatArray:
     """Differentiate an analytic function in every hyperparameter, by imaginary steps."""
     steps = 1j * _IMAGINARY * np.eye(psi.size)
     return np.array([np.imag(function(psi + step)) / _IMAGINARY for step in steps])
+
+
+def _log(value: float) -> float:
+    return float(np.log(max(value, np.finfo(np.float64).tiny)))
+
+
+def _log_information(prior: FloatArray, slopes: FloatArray, posterior: FloatArray) -> float:
+    """Half the log determinant of the information about ψ, from covariances of sets of coefficients ``(sets, k, k)``.
+
+    ``slopes`` are the derivatives of the prior ones, ``(hyperparameters, sets, k, k)``.
+    """
+    inverse = np.linalg.inv(prior)
+    each = (prior - posterior) @ (inverse @ slopes @ inverse)
+    information = np.einsum("asij,bsji->ab", each, each)
+    return 0.5 * _log(float(np.linalg.det(information)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,9 +262,11 @@ class Scaled:
         """Variance of the linear predictor, and the gradient of its logarithm."""
         return self.size * float(np.exp(psi[0])), np.ones(1)
 
-    def log_density(self, psi: FloatArray) -> float:
-        """Flat in the standard deviation."""
-        return 0.5 * float(psi[0])
+    def log_information(self, psi: FloatArray, variances: FloatArray, covariances: FloatArray) -> float:
+        """Logarithm of how many coefficients the rows determine."""
+        values = np.exp(-psi[0]) * self._values
+        pinned = np.sum(variances @ values[: self.width]) + 2.0 * np.sum(covariances @ values[self.width :])
+        return _log(len(variances) * self.rank - float(pinned))
 
     def quantities(self, psi: FloatArray) -> dict[str, float]:
         """Return the standard deviation."""
@@ -328,15 +352,18 @@ class Correlated:
             root[i, i] = np.sqrt(left)
         return root
 
-    def entries(self, psi: Any) -> Any:
+    def entries(self, psi: FloatArray) -> FloatArray:
         """Entries of the precision matrix."""
-        precision = self.precision(psi)
-        above = precision[np.triu_indices(len(self.names), 1)]
-        return np.concatenate([np.tile(np.diagonal(precision), self.levels), np.tile(above, self.levels)])
+        return self._repeated(self.precision(psi))
 
     def derivatives(self, psi: FloatArray) -> FloatArray:
         """Their derivatives."""
-        return _slopes(self.entries, psi)
+        return np.array([self._repeated(slope) for slope in _slopes(self.precision, psi)])
+
+    def _repeated(self, each: FloatArray) -> FloatArray:
+        """Entries of a matrix that every level has, the diagonal first."""
+        a, b = np.triu_indices(len(each), 1)
+        return np.concatenate([np.tile(np.diagonal(each), self.levels), np.tile(each[a, b], self.levels)])
 
     def log_det(self, psi: FloatArray) -> tuple[float, FloatArray]:
         """Logarithm of the determinant, and its gradient."""
@@ -360,10 +387,14 @@ class Correlated:
         total = float(np.sum(variances))
         return total, np.append(variances / total, np.zeros(psi.size - k))
 
-    def log_density(self, psi: FloatArray) -> float:
-        """Flat in standard deviations and partial correlations."""
+    def log_information(self, psi: FloatArray, variances: FloatArray, covariances: FloatArray) -> float:
+        """From the covariances of the effects of every level."""
         k = len(self.names)
-        return float(0.5 * np.sum(psi[:k]) - 2.0 * np.sum(np.log(np.cosh(psi[k:]))))
+        a, b = np.triu_indices(k, 1)
+        each = np.empty((variances.size // k, k, k))
+        each[:, np.arange(k), np.arange(k)] = variances.reshape(-1, k)
+        each[:, a, b] = each[:, b, a] = covariances.reshape(-1, a.size)
+        return _log_information(self.covariance(psi)[None], _slopes(self.covariance, psi)[:, None], each)
 
     def quantities(self, psi: FloatArray) -> dict[str, float]:
         """Return standard deviations and correlations of the effects as they are named."""
@@ -463,9 +494,17 @@ class Exponential:
         """Variance of the linear predictor, and the gradient of its logarithm."""
         return self.size * float(np.exp(psi[0])), np.array([1.0, 0.0])
 
-    def log_density(self, psi: FloatArray) -> float:
-        """Flat in the standard deviation and the correlation."""
-        return float(0.5 * psi[0] - psi[1] - 2.0 * np.log1p(np.exp(-psi[1])))
+    def log_information(self, psi: FloatArray, variances: FloatArray, covariances: FloatArray) -> float:
+        """From the covariances of neighbours in time."""
+
+        def pairs(at: Any) -> Any:
+            rho = np.exp(-self._falls(at))[:, None, None]
+            return np.exp(at[0]) * np.where(np.eye(2, dtype=bool), 1.0, rho)
+
+        left, right = variances[:, :-1].ravel(), variances[:, 1:].ravel()
+        each = np.stack([left, covariances.ravel(), covariances.ravel(), right], axis=1).reshape(-1, 2, 2)
+        prior, slopes = (np.concatenate([one] * len(variances), axis=-3) for one in (pairs(psi), _slopes(pairs, psi)))
+        return _log_information(prior, slopes, each)
 
     def quantities(self, psi: FloatArray) -> dict[str, float]:
         """Return the standard deviation, and the correlation at distance one."""
