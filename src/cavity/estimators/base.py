@@ -361,7 +361,8 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             kept = None
         else:
             rows, known = self._prepare_arrays(p, targets, X, y, sample_weight, offset)
-            kept = row_findings.rows_kept(sample_weight, getattr(self, "class_weight", None), y)
+            labels = p.formula.targets(X) if y is None and p.formula is not None else y
+            kept = row_findings.rows_kept(sample_weight, getattr(self, "class_weight", None), labels)
         try:
             opened = None if checkpoint is None else partial(self._checkpoint, checkpoint, every)
             state, outcomes = self._learn(p, rows, opened, *known)

@@ -239,4 +239,6 @@ def _cells(batch: Batch, name: str, missing: str) -> Any:
 
 def _values(batch: Batch, name: str) -> Any:
     column: Any = batch.columns[name]
-    return np.asarray(column.levels, dtype=object)[column.codes] if isinstance(column, Texts) else column
+    if not isinstance(column, Texts):
+        return column
+    return np.array([*column.levels, None], dtype=object)[column.codes]  # the code -1, of missing ones, takes the last
