@@ -36,6 +36,7 @@ MEASURED = {
         "models",
         "terms",
         "tables",
+        "wide",
     )
 } | {"dask": "benchmarks.dask_cluster"}
 PARTS = ("speed", "first_use", "comparison", *MEASURED)
