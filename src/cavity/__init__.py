@@ -14,7 +14,7 @@ from cavity.optimize import Minimum, minimize
 
 if TYPE_CHECKING:
     from cavity import datasets
-    from cavity.estimators import EPClassifier, EPRegressor, load, save
+    from cavity.estimators import EPClassifier, EPRegressor, compare, load, save
 
 __all__ = [
     "CostFactor",
@@ -28,6 +28,7 @@ __all__ = [
     "Status",
     "Update",
     "__version__",
+    "compare",
     "datasets",
     "fit",
     "load",
@@ -44,7 +45,7 @@ def __getattr__(name: str) -> Any:
     # scikit-learn and Numba are loaded when they are first needed: importing cavity stays quick.
     if name == "datasets":
         return import_module(f"cavity.{name}")
-    if name in ("EPClassifier", "EPRegressor", "load", "save"):
+    if name in ("EPClassifier", "EPRegressor", "compare", "load", "save"):
         globals()[name] = getattr(import_module("cavity.estimators"), name)
         return globals()[name]
     raise AttributeError(f"module 'cavity' has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 from cavity.estimators.base import ConditionalDeviationsWarning
 from cavity.estimators.classifier import EPClassifier
+from cavity.estimators.comparison import compare
 from cavity.estimators.files import load, save
 from cavity.estimators.parameters import Plan
 from cavity.estimators.progress import Progress
@@ -15,6 +16,7 @@ __all__ = [
     "Plan",
     "Progress",
     "SortedStreamWarning",
+    "compare",
     "load",
     "save",
 ]

@@ -12,6 +12,7 @@ from cavity._types import FloatArray
 from cavity.ep.hyperparameters import Setting, settings_around
 from cavity.ep.posteriors import DenseNatural
 from cavity.estimators.parameters import threads_for
+from cavity.estimators.row_findings import sandwich
 from cavity.estimators.rows import checked_offset, squared, with_intercept
 from cavity.gaussians.affine import AffineGaussian, Change
 from cavity.gaussians.dense import DenseGaussian
@@ -116,6 +117,17 @@ class Posterior:
                     mixture = DenseGaussian(mixture.mean, mixture.root, mixture.log_mass)
                 found.append((kept, mixture))
         return tuple(found)
+
+    @property
+    def shapes(self) -> Any:
+        """Shapes of the marginals of all coefficients given the hyperparameters, per predictor; None if not known."""
+        return None if self.fitted.rows is None else self.fitted.rows.shapes
+
+    @cached_property
+    def given(self) -> tuple[Any, ...]:
+        """Posteriors of every linear predictor, or of all together, given the hyperparameters."""
+        change = Change(*self.fitted.columns, self.fitted.design.intercept, self.fitted.design.effects)
+        return tuple(in_raw_units(one, change) for one in self.fitted.posteriors)
 
     def _site_factor(self, scale: float) -> float:
         """Factor of the sites at another noise scale."""
@@ -233,6 +245,22 @@ class Posterior:
             return np.asarray(self.whole[0].predictor_variance(inner.reshape(len(rows), -1)))
         each = [q.predictor_variance(rows[:, g]) for g, q in enumerate(self.each)]
         return np.asarray(np.sum(each, axis=0))
+
+
+class RobustPosterior(Posterior):
+    """Posterior means with the errors that the scatter of rows or clusters gives (`cavity.ep.robust`)."""
+
+    @cached_property
+    def averaged(self) -> tuple[tuple[list[Setting], Any], ...]:
+        """Hyperparameters of the fit, and Gaussians with the means of the posterior."""
+        fitted, found = self.fitted, []
+        change = Change(*fitted.columns, fitted.design.intercept, fitted.design.effects)
+        scatters: Any = fitted.rows.scatter if fitted.rows else ()
+        each = zip(fitted.priors, fitted.posteriors, scatters, fitted.posterior.whole, strict=True)
+        for prior, kept, scatter, told in each:
+            raw = in_raw_units(sandwich(kept, scatter), change)
+            found.append(([Setting(1.0, prior, fitted.scale)], DenseGaussian(told.mean, raw.root, told.log_mass)))
+        return tuple(found)
 
 
 def in_raw_units(posterior: Any, change: Change) -> Any:
