@@ -34,6 +34,7 @@ MEASURED = {
         "recentred",
         "models",
         "tables",
+        "trust",
     )
 } | {"dask": "benchmarks.dask_cluster"}
 PARTS = ("speed", "first_use", "comparison", *MEASURED)
