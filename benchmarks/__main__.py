@@ -33,6 +33,7 @@ MEASURED = {
         "minimize",
         "recentred",
         "models",
+        "terms",
         "tables",
         "trust",
     )

@@ -1,5 +1,7 @@
 """Fits from files: the same posterior as from arrays, whatever the format, the order of rows and the memory allowed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -226,7 +228,8 @@ def test_a_model_file_holds_the_preprocessing(frame, files, tmp_path):
     again = load(tmp_path / "model.cavity")
     np.testing.assert_array_equal(again.predict_proba(frame[FEATURES]), model.predict_proba(frame[FEATURES]))
     assert again.preprocessing_["numbers"] == NUMBERS
-    model.preprocessing_ = {**model.preprocessing_, "filled": NUMBERS}
+    design = replace(model._fitted.design, preprocessing={**model.preprocessing_, "filled": NUMBERS})
+    model._state = model._fitted.revised(design=design)
     save(model, tmp_path / "forged.cavity")
     with pytest.raises(ValueError, match="its preprocessing makes 7 columns, and it has 4"):
         load(tmp_path / "forged.cavity")

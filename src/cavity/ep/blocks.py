@@ -458,8 +458,8 @@ class RowSites:
             sites.offset[:] = offset if predictors is None else offset[:, None] * np.eye(1, predictors)
         return sites
 
-    def part(self, part: slice) -> RowSites:
-        """Return views of the sites of some rows."""
+    def part(self, part: slice | NDArray[np.intp]) -> RowSites:
+        """Return the sites of some rows: views of a slice, else copies."""
         return RowSites(**{name: getattr(self, name)[part] for name in _ARRAYS}, max_step=self.max_step)
 
     def cavities(self, weights: FloatArray, beta: float, power: float) -> Cavities:

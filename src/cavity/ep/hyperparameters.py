@@ -103,8 +103,12 @@ class NormalRows:
 
 
 class Point(NamedTuple):
-    """Log evidence up to a constant, its gradient, and a curvature of minus the evidence, positive semi-definite."""
+    """Log evidence up to a constant, its gradient, and a curvature of minus the evidence, positive semi-definite.
 
+    ``psi`` are the hyperparameters of the prior there.
+    """
+
+    psi: FloatArray
     value: float
     gradient: FloatArray
     curvature: FloatArray
@@ -202,7 +206,7 @@ def evidence(
     if rows is not None:
         value -= 0.5 * rows.squares / rows.scale**2 + rows.weight * float(np.log(rows.scale))
     if not derivatives:
-        return Point(value, gradient, own)
+        return Point(psi, value, gradient, own)
     variance, shared = posterior.variance(), _coupled(posterior)
     pinned = prior.precision * variance
     # Minus the derivatives of the prior precision, times the distances from its mean.
@@ -235,7 +239,7 @@ def evidence(
         if rows.scale <= rows.least and gradient[k] < 0.0:
             fixed = np.append(fixed, k)
     gradient[fixed], curvature[fixed, :], curvature[:, fixed], curvature[fixed, fixed] = 0.0, 0.0, 0.0, 1.0
-    return Point(value, gradient, curvature)
+    return Point(psi, value, gradient, curvature)
 
 
 def _coupled(posterior: Posterior) -> FloatArray:
@@ -275,7 +279,7 @@ def maximise_evidence(
         if short and (found or float(np.max(np.abs(step), initial=0.0)) < short):
             break
         prior, scale = posterior.prior, 1.0 if rows is None else rows.scale
-        psi, new = coordinates(prior, groups).psi, None
+        psi, new = point.psi, None
         k = psi.size
         for _ in range(30):
             moved = with_hyperparameters(prior, groups, psi + step[:k])
@@ -308,15 +312,21 @@ def set_hyperparameters(posterior: Posterior, prior: Any, scale: float = 1.0, ro
 def maximise_normal_evidence(posterior: Posterior, free: Hyperparameters, rows: NormalRows) -> None:
     """Find the prior variances, and the noise scale if it is free, of rows with normal noise.
 
-    Where rows are fewer than twice the coefficients, the evidence can have two maxima, one that takes everything for
-    noise and one for signal: searches start from ever less noise, and the best end is kept.
+    Where rows are fewer than twice the coefficients that they can determine, the evidence can have two maxima, one that
+    takes everything for noise and one for signal: searches start from ever less noise, and the best end is kept.
     """
     noise, start = rows if free.scale else None, posterior.prior
     best = maximise_evidence(posterior, free.groups, noise).value
     if not free.scale or not free.groups or rows.weight >= 2.0 * start.dim:
         return
     prior, scale, spread = posterior.prior, rows.scale, float(np.sqrt(rows.squares / rows.weight))
-    for share in (0.1, 0.01, 0.001):
+    shares = (0.1, 0.01, 0.001)
+    if set_hyperparameters(posterior, start, shares[-1] * spread, noise):
+        determined = start.dim - _pinned(posterior, posterior.variance(), _coupled(posterior))
+        if rows.weight >= 2.0 * determined:
+            set_hyperparameters(posterior, prior, scale, noise)
+            return
+    for share in shares:
         if set_hyperparameters(posterior, start, share * spread, noise):
             value = maximise_evidence(posterior, free.groups, noise).value
             if value > best:
@@ -370,12 +380,11 @@ class Hyperparameters:
         sites: where classes are nearly separable, sites follow in proportion.
         """
         groups, start = self.groups, posterior.prior
-        here = coordinates(start, groups).psi
-        k = here.size
         point = evidence(posterior, groups)
+        here, k = point.psi, point.psi.size
         curvature = point.step()[1]
         point = maximise_evidence(posterior, groups, most=5, point=point, short=SHORT)
-        apart = coordinates(posterior.prior, groups).psi - here + point.step()[0]
+        apart = point.psi - here + point.step()[0]
         kept, before = apart, self._apart
         if self.scale:
             past, shift = self.past
@@ -447,7 +456,9 @@ class Density:
     """Density of all hyperparameters with the sites as they are: points have the logarithm of the noise scale last.
 
     ``rows`` are given for normal noise whose scale was found; for other losses the ``information`` of the log scale,
-    None where it was given. Looking at another point moves the posterior there.
+    None where it was given. Looking at another point moves the posterior there. More evidence than at the maximum is
+    that of sites far from where they were fitted, and not believed: those of kinked losses, found under a prior next to
+    zero, are straight lines, whose evidence grows with the variance for ever. Sites of normal rows are exact.
     """
 
     posterior: Posterior
@@ -457,6 +468,7 @@ class Density:
     prior: Prior
     here: FloatArray
     upper: FloatArray
+    best: float
 
     @classmethod
     def of(
@@ -470,7 +482,8 @@ class Density:
         """Begin where the posterior is."""
         psi, _, upper, _ = coordinates(posterior.prior, groups)
         here = np.append(psi, np.log(scale))
-        return cls(posterior, groups, rows, information, posterior.prior, here, np.append(upper, np.inf))
+        best = np.inf if rows is not None else evidence(posterior, groups, derivatives=False).value + GAIN
+        return cls(posterior, groups, rows, information, posterior.prior, here, np.append(upper, np.inf), best)
 
     def at(self, point: FloatArray) -> tuple[float, float]:
         """Log evidence, and log density of the prior, up to constants; minus infinity where there is none."""
@@ -478,6 +491,8 @@ class Density:
         if np.any(point > self.upper) or np.exp(point[-1]) < least or not self.move(point):
             return -np.inf, 0.0
         value = evidence(self.posterior, self.groups, self.rows, derivatives=False).value
+        if value > self.best:
+            return -np.inf, 0.0
         if self.rows is None and self.information is not None:
             value -= 0.5 * self.information * float(point[-1] - self.here[-1]) ** 2
         prior, variance, shared = self.posterior.prior, self.posterior.variance(), _coupled(self.posterior)
@@ -608,7 +623,8 @@ def interval(
     By the curvature of the evidence where that is large; else by the density that is averaged over, from zero where the
     likelihood does not exclude zero. Afterwards the posterior is where it was.
     """
-    point, psi = evidence(posterior, groups, rows), coordinates(posterior.prior, groups).psi
+    point = evidence(posterior, groups, rows)
+    psi = point.psi
     inverse = np.linalg.pinv(point.step()[1])
     error, far = float(np.sqrt(max(inverse[number, number], 0.0))), float(ndtri(0.5 + 0.5 * level))
     if error < 0.2:

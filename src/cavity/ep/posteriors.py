@@ -379,14 +379,10 @@ class DensePosterior:
 
     def _rows_of(self, part: slice) -> FloatArray:
         """Rows of a block in double precision, and room for as many in the buffer."""
-        if self._kept:
-            if self._block[1].shape != self.rows.shape:
-                self._block = slice(0, self.rows.shape[0]), self.rows.block(slice(0, self.rows.shape[0]))
-            A = self._block[1][part]
-        else:
-            if self._block[0] != part:
-                self._block = part, self.rows.block(part)
-            A = self._block[1]
+        held = slice(0, self.rows.shape[0]) if self._kept else part
+        if self._block[0] != held:
+            self._block = held, self.rows.block(held)
+        A = self._block[1][part] if self._kept else self._block[1]
         if len(self._buffer) < len(A):
             self._buffer = np.empty(A.shape)
         return A

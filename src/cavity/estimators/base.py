@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, Self
 
@@ -353,7 +354,10 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         if is_source(X):
             if not y is sample_weight is offset is clusters is None:
                 raise ValueError("a table names its target, weights and offsets itself: pass the table alone")
-            rows, known = self._prepare_source(p, targets, X)
+            if p.formula is None:
+                rows, known = self._prepare_source(p, targets, X)
+            else:
+                rows, known = self._prepare_frame(p, targets, X)
             kept = None
         else:
             rows, known = self._prepare_arrays(p, targets, X, y, sample_weight, offset)
@@ -415,8 +419,10 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
     ) -> tuple[Prepared, tuple[Any, ...]]:
         """Check arrays, and order their rows for the visits."""
         design, X, y, offset = self._first_rows(p, targets, X, y, sample_weight, offset)
+        if p.formula is not None and targets.kind == "reals" and targets.finds_scale:
+            design.terms.require_repeats(X)
         targets, data, totals = targets.with_intercept(design.intercept).read(X, y, sample_weight, offset)
-        sums = ColumnSums.of(data.X, data.weights) if design.needs_sums else None
+        sums = ColumnSums.of(data.X, data.weights) if design.needs_sums or targets.is_linear else None
         columns = design.columns(sums)
         joint = targets.joint(data.X.shape[0], design.width + design.intercept, p.covariance, stream=False)
         if joint is not None:
@@ -437,6 +443,21 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         design, rows = TermDesign.learn(p, X, sample_weight, targets.kind == "reals")
         return design, rows, design.checked_targets(self, rows, X, y, numeric), design.offset(X, offset)
 
+    def _prepare_frame(self, p: Parameters, targets: Any, source: Any) -> tuple[Prepared, tuple[Any, ...]]:
+        """Read the columns of a table into memory, as terms need them."""
+        if not hasattr(source, "cavity_frames"):
+            raise ValueError("a formula or terms need rows in memory or a Table: compute the collection first")
+        blocks = list(source.cavity_frames(targets.kind == "signs"))
+        frame = {name: np.concatenate([block.rows[name] for block in blocks]) for name in blocks[0].rows}
+        y, weights, offset = (
+            None if getattr(blocks[0], role) is None else np.concatenate([getattr(block, role) for block in blocks])
+            for role in ("target", "weight", "offset")
+        )
+        rows, (design, *known) = self._prepare_arrays(p, targets, frame, y, weights, offset)
+        roles = source.target or design.target, source.weight, source.offset
+        done = Preprocessing((), np.zeros(0), (), *roles)
+        return rows, (replace(design, preprocessing=done.plain()), *known)
+
     def _prepare_source(self, p: Parameters, targets: Any, source: Source) -> tuple[Prepared, tuple[Any, ...]]:
         """Prepare the rows of a table or a Dask collection, by their summary."""
         summary = source.cavity_summary("numbers" if targets.kind != "signs" else "classes")
@@ -445,7 +466,11 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             levels = {name: list(known) for name, known in summary.categories.items()}
             design = ColumnDesign.of(p, summary.features, names, levels, summary.preprocessing)
             targets, coding, totals = targets.adopt(summary)
-            sums = summary.sums.wider(design.width - summary.sums.mean.size) if design.needs_sums else None
+            sums = (
+                summary.sums.wider(design.width - summary.sums.mean.size)
+                if design.needs_sums or targets.is_linear
+                else None
+            )
             columns, width = design.columns(sums), design.width + design.intercept
             joint = targets.joint(int(summary.weight), width, p.covariance, stream=False)
             if joint is not None:
@@ -646,6 +671,8 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             A table with the columns that the model was fitted to.
         """
         design = self._present.design
+        if isinstance(design, TermDesign):
+            return table.cavity_frames(is_classifier(self))
         if design.preprocessing is not None:
             done = Preprocessing.of(design.preprocessing)
         elif design.feature_names is not None:  # fitted to a DataFrame, which has the same columns
@@ -655,8 +682,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 "this model was fitted to arrays without names of columns: pass arrays to it, or fit a model to a table"
             )
-        found: Iterator[Any] = table.cavity_blocks(done, design.levels, is_classifier(self))
-        return found
+        return table.cavity_blocks(done, design.levels, is_classifier(self))
 
     # Reports.
 
@@ -759,7 +785,18 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         return term_reports.plot_terms(self._fitted, level, top)
 
     def summary_columns(self, level: float = 0.95) -> tuple[list[Any], dict[str, FloatArray]]:
-        """Labels and columns of `summary`, for those who do without pandas; arguments as there."""
+        """Labels and columns of `summary`, for those who do without pandas.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Posterior probability of the intervals.
+
+        Returns
+        -------
+        tuple of list and dict
+            Labels of the rows, and columns of numbers by their names.
+        """
         fitted = self._fitted
         own = term_reports if isinstance(fitted.design, TermDesign) else reports
         return own.summary_columns(fitted, level)

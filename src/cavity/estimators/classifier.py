@@ -317,8 +317,8 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     ) -> Self:
         """Update the posterior with new rows, of which some are kept for a while.
 
-        The first rows, up to 2^18 numbers, are kept and fitted together, as `fit` does; later the last ones, up to ten
-        per coefficient. Files of the model contain them.
+        Rows are kept and fitted together, as `fit` does, up to 2^18 numbers, or twenty rows per coefficient where these
+        are more; then half of them go. Files of the model contain those that are kept.
         With at most 500 columns, dense or CSR, all correlations are kept, at a cost of O(n_features²) per row and
         O(n_features³) per call. With more columns, or with ``covariance="diagonal"``, the coefficients are treated as
         independent. The prior variance, unless given, is updated as well.

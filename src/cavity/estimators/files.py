@@ -43,22 +43,29 @@ from cavity.estimators.parameters import Plan
 from cavity.estimators.regressor import EPRegressor
 from cavity.estimators.row_findings import Densities, RowFindings
 from cavity.estimators.rows import Data, KeptRows, Order, Totals
+from cavity.estimators.term_design import TermDesign
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import joint
+from cavity.terms import Autoregressive, Design, Effects, Formula, Known, Linear, Neighbours, Smooth, Walk
 from cavity.terms.prior import Block, Prior, StructuredPrior
 from cavity.terms.structures import Correlated, Exponential, Scaled
 
 _HEADER, _FORMAT = "cavity.json", 3
 _MODELS = (EPClassifier, EPRegressor)
 _COVARIANCES = {"full": DenseNatural, "sparse": SparseNatural, "diagonal": DiagonalNatural}
-_PARTS_OF_MODELS = (Fitted, StreamState, ColumnDesign, Labels, Numbers, RowFindings, Densities, Shapes)
+_PARTS_OF_MODELS = (
+    *(Fitted, StreamState, ColumnDesign, TermDesign, Labels, Numbers),
+    *(RowFindings, Densities, Shapes),
+)
 _STATE = (FactorialGaussian, Group, Plan, Totals, Columns, ColumnSums, Trace, Data, KeptRows, Order, Refusal, Status)
-_TERMS = (Block, StructuredPrior, Correlated, Exponential, Scaled)
+_STRUCTURES = (Block, StructuredPrior, Correlated, Exponential, Scaled)
+_TERMS = (Autoregressive, Effects, Formula, Known, Linear, Neighbours, Smooth, Walk)
 _LOSSES = [getattr(place, name) for place in (losses, joint) for name in place.__all__]
 _PLAIN = (bool, int, float, str, object)
 _OWN = {
-    c.__name__: c for c in (*_MODELS, *_COVARIANCES.values(), *_PARTS_OF_MODELS, *_STATE, *_TERMS, *_LOSSES, *_PLAIN)
+    c.__name__: c
+    for c in (*_MODELS, *_COVARIANCES.values(), *_PARTS_OF_MODELS, *_STATE, *_STRUCTURES, *_TERMS, *_LOSSES, *_PLAIN)
 }
 _SCALARS = (np.float64, np.float32, np.int64, np.int32, np.int16, np.int8, np.uint64, np.uint8, np.bool_, np.str_)
 _COMPRESSED = (sparse.csr_array, sparse.csc_array, sparse.csr_matrix, sparse.csc_matrix)
@@ -99,6 +106,7 @@ _PARTS: dict[str, tuple[Any, Any, Any]] = {
         (slice, lambda v: (v.start, v.stop, v.step), slice),
         (np.random.RandomState, lambda v: v.get_state(), _random_state),
         (np.dtype, lambda v: (v.str,), np.dtype),
+        (Design, lambda v: (v.plain(),), Design.of),
         *((kind, lambda v: (v.item(),), kind) for kind in _SCALARS),
         *(
             (kind, lambda v: (v.data, v.indices, v.indptr, list(v.shape)), partial(_matrix, kind))
@@ -243,6 +251,9 @@ def _described(value: Any, arrays: list[Any]) -> Any:
     if kind in (np.ndarray, np.memmap) and value.dtype.kind in PLAIN_KINDS:
         arrays.append(value)
         return {"type": "array", "member": len(arrays) - 1}
+    if kind.__name__ == "DataFrame" and hasattr(value, "loc"):  # of pandas: a matrix whose rows and columns have names
+        parts = (value.to_numpy(), value.index.tolist(), value.columns.tolist())
+        return {"type": "frame", "parts": [_described(one, arrays) for one in parts]}
     if kind is np.ndarray and value.dtype == object:
         items = [_described(one, arrays) for one in value.ravel()]
         return {"type": "objects", "shape": list(value.shape), "items": items}
@@ -287,6 +298,9 @@ def _built(node: Any, arrays: dict[int, Any], classes: dict[str, Any]) -> Any:
     kind = node["type"]
     if kind in _PARTS:
         return _PARTS[kind][2](*_built(node["parts"], arrays, classes))
+    if kind == "frame":
+        values, index, columns = (_built(part, arrays, classes) for part in node["parts"])
+        return import_module("pandas").DataFrame(values, index, columns)
     if kind == "array":
         return arrays.pop(node["member"])
     if kind == "objects":
@@ -323,9 +337,12 @@ def _built(node: Any, arrays: dict[int, Any], classes: dict[str, Any]) -> Any:
 def check_state(fitted: Fitted) -> None:
     """Raise `ValueError` unless the parts of a state fit together: shapes, kinds, finite numbers, proper posteriors."""
     design, loss = fitted.design, fitted.loss
-    _need(isinstance(design, ColumnDesign) and isinstance(fitted.targets, Labels | Numbers), "its parts are others")
+    _need(
+        isinstance(design, ColumnDesign | TermDesign) and isinstance(fitted.targets, Labels | Numbers),
+        "its parts are others",
+    )
     _need(isinstance(fitted.plan, Plan), "it has no plan")
-    width = _check_design(design)
+    width = _check_design(design) if isinstance(design, ColumnDesign) else _check_terms(design)
     _check_loss(loss)
     form, count = _COVARIANCES.get(fitted.plan.covariance, ()), len(fitted.sites)
     columns = (width + int(design.intercept)) * getattr(loss, "predictors", 1)
@@ -381,6 +398,16 @@ def _check_design(design: ColumnDesign) -> int:
     fine = isinstance(groups, dict) and all(isinstance(name, str) for name in groups)
     _need(fine and all(_are_places(places, width) for places in groups.values()), "its groups do not fit the columns")
     return width
+
+
+def _check_terms(design: TermDesign) -> int:
+    """Look at terms, which were checked when they were built, and return how many coefficients they have."""
+    _need(isinstance(design.terms, Design), "its terms are none")
+    fine = all(0.0 < as_float(number) < np.inf for number in (design.intercept_variance, design.weak))
+    fine = fine and isinstance(design.offsets, tuple) and isinstance(design.text, str)
+    fine = fine and all(isinstance(one, str) for one in (design.target or "", *design.offsets))
+    _need(fine and isinstance(design.intercept, bool), "its terms do not fit together")
+    return design.width
 
 
 def _check_stream(stream: Any, width: int, columns: int, count: int) -> None:

@@ -257,6 +257,10 @@ class Labels:
         numbers = (targets[0] > 0.0).astype(np.intp) if len(targets) == 1 else np.argmax(targets, axis=0)
         return before.plus(numbers, self.classes.size)
 
+    def totals_of(self, data: Data) -> Totals:
+        """Add up rows of a stream."""
+        return Totals.of(data.X.shape[0], data.weights)
+
     def normalised_again(self, data: Data) -> tuple[Labels, Data, Totals | None]:
         """Labels have no unit."""
         return self, data, None

@@ -274,6 +274,7 @@ def _star(loss: JointLoss, y: Any, mean: Any, variance: Any, precision: Any, shi
     assert arm is not None
     values, vectors = np.linalg.eigh(_finite(variance))
     lengths = np.sqrt(np.maximum(values, np.finfo(np.float64).eps * np.max(values, axis=1, keepdims=True, initial=0.0)))
+    lengths = np.minimum(lengths, _APART / arm.spread)  # an exponential is none of a parabola's farther out
     root = (vectors * lengths[:, None, :]) @ vectors.transpose(0, 2, 1)
     back = (vectors / np.maximum(lengths, np.finfo(np.float64).tiny)[:, None, :]) @ vectors.transpose(0, 2, 1)
     middle = loss.value(y, mean)
