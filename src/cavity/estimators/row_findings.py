@@ -13,11 +13,11 @@ from cavity._types import FloatArray, IndexArray
 from cavity.ep.blocks import run
 from cavity.ep.driver import Options
 from cavity.ep.leave_one_out import LeftOut, leave_one_out
-from cavity.ep.posteriors import DenseNatural
+from cavity.ep.posteriors import DenseNatural, DensePosterior, JointPosterior
 from cavity.ep.result import Result
 from cavity.ep.robust import influences, scatter
 from cavity.ep.skewness import Shapes, marginal_shapes
-from cavity.estimators.runs import InMemory, work_for
+from cavity.estimators.runs import InMemory
 from cavity.factors.rows import Rows
 from cavity.gaussians.affine import Change
 from cavity.gaussians.dense import DenseGaussian
@@ -103,7 +103,8 @@ def _without(rows: Rows, outcome: Result, predictor: int, row: int) -> tuple[Flo
     offset = None if rows.offset is None else rows.offset[kept]
     order = np.arange(rows.X.shape[0])[rows.order][kept] if isinstance(rows.order, range) else rows.order[kept]
     others = replace(rows, order=order, targets=rows.targets[:, kept], weights=weights[kept], offset=offset)
-    found = run(outcome.loss, others, work_for(others, outcome.prior), _REFIT, predictor=predictor)
+    kind = JointPosterior if hasattr(outcome.loss, "predictors") else DensePosterior
+    found = run(outcome.loss, others, kind(others, outcome.prior), _REFIT, predictor=predictor)
     x, q = rows.block(slice(row, row + 1))[0], found.posterior
     known = 0.0 if rows.offset is None else rows.offset[row]
     count = q.dim // x.size
