@@ -13,7 +13,8 @@ from cavity._types import FloatArray, IndexArray
 from cavity.ep.blocks import run
 from cavity.ep.driver import Options
 from cavity.ep.leave_one_out import LeftOut, leave_one_out
-from cavity.ep.posteriors import DenseNatural, DensePosterior, JointPosterior
+from cavity.ep.online import posterior_of
+from cavity.ep.posteriors import DenseNatural
 from cavity.ep.result import Result
 from cavity.ep.robust import influences, scatter
 from cavity.ep.skewness import Shapes, marginal_shapes
@@ -103,8 +104,7 @@ def _without(rows: Rows, outcome: Result, predictor: int, row: int) -> tuple[Flo
     offset = None if rows.offset is None else rows.offset[kept]
     order = np.arange(rows.X.shape[0])[rows.order][kept] if isinstance(rows.order, range) else rows.order[kept]
     others = replace(rows, order=order, targets=rows.targets[:, kept], weights=weights[kept], offset=offset)
-    kind = JointPosterior if hasattr(outcome.loss, "predictors") else DensePosterior
-    found = run(outcome.loss, others, kind(others, outcome.prior), _REFIT, predictor=predictor)
+    found = run(outcome.loss, others, posterior_of(others, outcome.prior), _REFIT, predictor=predictor)
     x, q = rows.block(slice(row, row + 1))[0], found.posterior
     known = 0.0 if rows.offset is None else rows.offset[row]
     count = q.dim // x.size
