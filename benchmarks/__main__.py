@@ -32,6 +32,7 @@ MEASURED = {
         "sparse",
         "minimize",
         "recentred",
+        "blackbox",
         "models",
         "terms",
         "tables",

@@ -34,16 +34,16 @@ Cost = Callable[[FloatArray], float]
 State = Mapping[str, Any]
 
 
-def arrays_of(name: str, gaussian: FactorialGaussian) -> dict[str, Any]:
+def arrays_of(name: str, gaussian: Any) -> dict[str, Any]:
     """Return a Gaussian as part of a state."""
     parts = {"scale": gaussian.log_scale, "shift": gaussian.shift, "precision": gaussian.precision}
     return {f"{name}_{part}": value for part, value in parts.items()}
 
 
-def gaussian_of(name: str, state: State) -> FactorialGaussian:
-    """Read a Gaussian from a state."""
+def gaussian_of(name: str, state: State, family: Any = FactorialGaussian) -> Any:
+    """Read a Gaussian of a family from a state."""
     scale, shift, precision = (state[f"{name}_{part}"] for part in ("scale", "shift", "precision"))
-    return FactorialGaussian(float(scale), np.asarray(shift), np.asarray(precision))
+    return family(float(scale), np.asarray(shift), np.asarray(precision))
 
 
 @dataclass(frozen=True, slots=True)

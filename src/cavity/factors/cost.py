@@ -91,6 +91,15 @@ class Factor(Protocol):
             derivative.
         """
 
+    def hessian(self, point: FloatArray, curvature: Curvature = "exact") -> FloatArray:
+        """Matrix of second derivatives at one point.
+
+        Parameters
+        ----------
+        point, curvature
+            As in `derivatives`.
+        """
+
     def star(self, center: FloatArray, steps: FloatArray) -> StarCosts:
         """Cost at the centre and at a step up and down along every axis.
 
@@ -233,15 +242,18 @@ class CostFactor:
         self, point: FloatArray, gradient: FloatArray, precision: FloatArray, beta: float, curvature: Curvature
     ) -> FloatArray:
         """Solve with the full matrix of second derivatives, by differences of the gradient."""
-        second = self.derivatives(point, curvature).curvature
-        diagonal = precision + beta * np.maximum(second, 0.0)
-        matrix = beta * self._mixed_differences(point)
-        np.fill_diagonal(matrix, precision + beta * second)
+        second = self.hessian(point, curvature)
         try:
-            direction: FloatArray = -cho_solve(cho_factor(matrix), gradient)
+            direction: FloatArray = -cho_solve(cho_factor(beta * second + np.diag(precision)), gradient)
         except (LinAlgError, ValueError):  # not positive definite, or not finite
-            direction = -gradient / diagonal
+            direction = -gradient / (precision + beta * np.maximum(np.diag(second), 0.0))
         return direction
+
+    def hessian(self, point: FloatArray, curvature: Curvature = "exact") -> FloatArray:
+        """Second derivatives by differences, of the gradient where it is known."""
+        matrix = self._mixed_differences(point)
+        np.fill_diagonal(matrix, self.derivatives(point, curvature).curvature)
+        return matrix
 
     def _mixed_differences(self, point: FloatArray) -> FloatArray:
         """Second derivatives off the diagonal; the diagonal itself is of no use."""
