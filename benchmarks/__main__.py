@@ -32,9 +32,11 @@ MEASURED = {
         "sparse",
         "minimize",
         "recentred",
+        "blackbox",
         "models",
         "terms",
         "tables",
+        "wide",
     )
 } | {"dask": "benchmarks.dask_cluster"}
 PARTS = ("speed", "first_use", "comparison", *MEASURED)

@@ -195,7 +195,8 @@ class TermDesign:
         predictors
             Number of linear predictors, which have the same hyperparameters.
         """
-        intercept = center, self.intercept_variance
+        # Of several terms each has a smaller part than all columns together: of at most one at first.
+        intercept, spread = (center, self.intercept_variance), min(spread, 1.0)
         prior = self.terms.prior(spread, columns.unit, intercept, unit, self.weak, predictors)
         groups = []
         for _, places, size, block in self.terms.groups(sizes, predictors):
