@@ -16,7 +16,7 @@ from cavity._checks import number_between
 from cavity._types import FloatArray
 from cavity.ep.hyperparameters import evidence, hyperparameters_of, interval
 from cavity.estimators.fitted import Fitted
-from cavity.estimators.reports import Marginals, combined, in_one, is_log, joined, pyplot, text_of
+from cavity.estimators.reports import Marginals, coefficient_table, columns_of, combined, in_one, is_log, joined, pyplot
 from cavity.estimators.term_design import TermDesign
 from cavity.losses import Squared
 from cavity.terms.frames import nearest
@@ -51,7 +51,7 @@ def components(fitted: Fitted) -> dict[str, Any]:
 
 def summary(fitted: Fitted, level: float, levels: bool) -> Any:
     """Make the table of `EPRegressor.summary` in blocks: fixed, smooths, components and, where asked for, levels."""
-    return table_of(*summary_columns(fitted, level, levels))
+    return coefficient_table(*summary_columns(fitted, level, levels), ("class", "block", "coefficient"))
 
 
 def summary_columns(fitted: Fitted, level: float, levels: bool = False) -> tuple[list[Any], dict[str, FloatArray]]:
@@ -84,7 +84,7 @@ def summary_columns(fitted: Fitted, level: float, levels: bool = False) -> tuple
                     labels.append((*place[:-2], "levels", f"{place[-2]}[{place[-1]}]"))
                     values.append(one)
                     freedom.append(np.nan)
-    columns = _columns(Marginals(*(np.array(part) for part in zip(*values, strict=True))), level, is_log(fitted))
+    columns = columns_of(Marginals(*(np.array(part) for part in zip(*values, strict=True))), level, is_log(fitted))
     is_fixed = np.array([label[-2] in ("fixed", "levels") for label in labels])
     for name in columns:
         if name.startswith("exp("):
@@ -106,7 +106,8 @@ def effects(fitted: Fitted, name: str, level: float) -> Any:
         for place, one in _levels(fitted, term, level):
             labels.append(place)
             values.append(one)
-    return table_of(labels, _columns(Marginals(*map(np.array, zip(*values, strict=True))), level, is_log(fitted)), 1)
+    found = Marginals(*map(np.array, zip(*values, strict=True)))
+    return coefficient_table(labels, columns_of(found, level, is_log(fitted)), ("class", "term", "level"))
 
 
 def partial_effect(fitted: Fitted, name: str, grid: Any, level: float) -> Any:
@@ -118,7 +119,7 @@ def partial_effect(fitted: Fitted, name: str, grid: Any, level: float) -> Any:
     shown = {key: np.tile(np.asarray(value), 1 if groups is None else len(groups)) for key, value in frame.items()}
     if groups is not None:
         shown = {fitted.targets.what: np.repeat(groups, rows.shape[0])} | shown
-    ends = _columns(found, level, is_log(fitted))
+    ends = columns_of(found, level, is_log(fitted))
     columns = shown | {key: value for key, value in ends.items() if key != "P(> 0)"}
     if find_spec("pandas") is None:
         return columns
@@ -162,30 +163,6 @@ def plot_terms(fitted: Fitted, level: float, top: int) -> Any:
     for ax in axes.ravel()[len(terms) :]:
         ax.set_visible(False)
     return axes
-
-
-def table_of(labels: list[Any], columns: dict[str, FloatArray], last: int = 0) -> Any:
-    """Make a table of such columns; ``last`` says which names of the index are left out."""
-    if find_spec("pandas") is None:
-        return text_of([in_one(label) for label in labels], columns)
-    pandas = import_module("pandas")
-    depth = len(labels[0])
-    names = ["class", "block", "coefficient"][-depth:] if not last else ["class", "term", "level"][-depth:]
-    index = pandas.MultiIndex.from_tuples(labels, names=names) if depth > 1 else [label[0] for label in labels]
-    table = pandas.DataFrame(columns, index=index)
-    if depth == 1:
-        table.index.name = names[-1]
-    return table
-
-
-def _columns(found: Marginals, level: float, as_ratios: bool) -> dict[str, FloatArray]:
-    lower, upper = (f"{end} {100.0 * level:g}%" for end in ("lower", "upper"))
-    columns = {"mean": found.mean, "std": found.std, lower: found.lower, upper: found.upper, "P(> 0)": found.positive}
-    if as_ratios:
-        with np.errstate(over="ignore"):
-            ratios = {"exp(mean)": found.mean, f"exp({lower})": found.lower, f"exp({upper})": found.upper}
-            columns |= {name: np.exp(value) for name, value in ratios.items()}
-    return columns
 
 
 def _each(fitted: Fitted, rows: Any, constants: FloatArray, level: float) -> Marginals:
