@@ -37,6 +37,7 @@ MEASURED = {
         "terms",
         "tables",
         "wide",
+        "trust",
     )
 } | {"dask": "benchmarks.dask_cluster"}
 PARTS = ("speed", "first_use", "comparison", *MEASURED)
