@@ -233,6 +233,17 @@ def test_several_classes_share_the_terms():
     assert list(model.summary().loc["x"].loc["fixed"].index) == ["intercept", "age"]
 
 
+def test_classes_against_the_rest_have_components_each():
+    frame = patients()
+    model = EPClassifier("hinge", formula="kind ~ s(age) + (1 | clinic)").fit(frame)
+    assert set(model.components_) == {"x", "y", "z"}
+    table = model.summary()
+    for name in "xyz":
+        found = table.loc[(name, "components", "sd of 1 | clinic"), "mean"]
+        assert found == pytest.approx(model.components_[name]["1 | clinic"]["sd"])
+        assert table.loc[(name, "smooths", "s(age)"), "edf"] >= 0.0
+
+
 @pytest.mark.parametrize("loss", ["squared", "absolute", "huber", "quantile", "poisson", "negative_binomial", "gamma"])
 def test_all_losses_take_terms(loss):
     frame = patients()
@@ -258,6 +269,18 @@ def test_a_stream_is_near_a_fit(make):
     other = make(formula=formula).fit(frame[frame["clinic"] != "a"], y[frame["clinic"] != "a"])
     with pytest.raises(ValueError, match="different terms, levels or knots"):
         halves[0].merge(other)
+
+
+def test_levels_that_are_yet_to_come_are_named_before_a_stream():
+    frame = patients(n=120)
+    first, later = frame[frame["clinic"] < "d"], frame[frame["clinic"] >= "d"]
+    with pytest.raises(ValueError, match=r"\(1 \| clinic\) has levels, or times, that were not in the first rows"):
+        EPRegressor(formula="~ (1 | clinic)").partial_fit(first, first["age"]).partial_fit(later, later["age"])
+    frame["clinic"] = frame["clinic"].astype("category")
+    first, later = frame[frame["clinic"].astype(str) < "d"], frame[frame["clinic"].astype(str) >= "d"]
+    stream = EPRegressor(formula="~ (1 | clinic)").partial_fit(first, first["age"]).partial_fit(later, later["age"])
+    whole = EPRegressor(formula="~ (1 | clinic)").fit(frame, frame["age"])
+    np.testing.assert_allclose(stream.coef_, whole.coef_, atol=0.1 * np.max(whole.coef_std_))
 
 
 def test_plots_have_an_axis_per_term(care):

@@ -868,7 +868,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         return term_reports.partial_effect(self._fitted, name, grid, level)
 
     @property
-    def components_(self) -> dict[str, dict[str, float]]:
+    def components_(self) -> dict[str, Any]:
         """Standard deviations and correlations of the effects of all terms, and the scale of the noise, as found."""
         return term_reports.components(self._fitted)
 

@@ -67,42 +67,30 @@ class Marginals(NamedTuple):
         return Marginals(*(a[order] for a in self))
 
 
-def coefficient_columns(
-    labels: list[Any],
-    found: Marginals,
-    level: float,
-    is_log: bool,
-    components: Sequence[tuple[str, float, float, float, float]] = (),
-) -> tuple[list[Any], dict[str, FloatArray]]:
-    """Labels, and mean, standard deviation, interval and probability to be positive, one coefficient per row.
+def columns_of(found: Marginals, level: float, as_ratios: bool) -> dict[str, FloatArray]:
+    """Mean, standard deviation, interval and probability to be positive, one coefficient per row.
 
-    ``is_log`` adds the exponential of mean and interval: of log odds an odds ratio, of a log mean a ratio of means.
-    Variance components, each a name, a value, its standard error and an interval, follow as further rows.
+    ``as_ratios`` adds the exponential of mean and interval: of log odds an odds ratio, of a log mean a ratio of means.
     """
     lower, upper = (f"{end} {100.0 * level:g}%" for end in ("lower", "upper"))
     columns = {"mean": found.mean, "std": found.std, lower: found.lower, upper: found.upper, "P(> 0)": found.positive}
-    if is_log:
+    if as_ratios:
         with np.errstate(over="ignore"):
             ratios = {"exp(mean)": found.mean, f"exp({lower})": found.lower, f"exp({upper})": found.upper}
             columns |= {name: np.exp(value) for name, value in ratios.items()}
-    for name, *numbers in components:
-        row = [*numbers, 1.0] + [np.nan] * (len(columns) - 5)
-        columns = {key: np.append(old, new) for (key, old), new in zip(columns.items(), row, strict=True)}
-        labels = [*labels, ("", name) if labels and isinstance(labels[0], tuple) else name]
-    return labels, columns
+    return columns
 
 
-def coefficient_table(labels: list[Any], columns: dict[str, FloatArray], kind: str = "class") -> Any:
-    """Make a table of such columns; ``kind`` is what the first of two labels stands for."""
-    if find_spec("pandas") is not None:
-        pandas = import_module("pandas")
-        grouped = bool(labels) and isinstance(labels[0], tuple)
-        index = pandas.MultiIndex.from_tuples(labels, names=[kind, "coefficient"]) if grouped else labels
-        table = pandas.DataFrame(columns, index=index)
-        if not grouped:
-            table.index.name = "coefficient"
-        return table
-    return text_of([in_one(label) for label in labels], columns)
+def coefficient_table(
+    labels: list[Any], columns: dict[str, FloatArray], kinds: tuple[str, ...] = ("class", "coefficient")
+) -> Any:
+    """Make a table of such columns; ``kinds`` are what the parts of labels stand for, the last ones of them."""
+    if find_spec("pandas") is None:
+        return text_of([in_one(label) for label in labels], columns)
+    pandas = import_module("pandas")
+    if isinstance(labels[0], tuple):
+        return pandas.DataFrame(columns, pandas.MultiIndex.from_tuples(labels, names=kinds[-len(labels[0]) :]))
+    return pandas.DataFrame(columns, pandas.Index(labels, name=kinds[-1]))
 
 
 def in_one(label: Any) -> str:
@@ -182,7 +170,7 @@ def text_of(labels: list[str], columns: dict[str, FloatArray]) -> str:
 
 def summary(fitted: Fitted, level: float, top: int | None = None) -> Any:
     """Make the table of `EPClassifier.summary`."""
-    return coefficient_table(*summary_columns(fitted, level, top), fitted.targets.what)
+    return coefficient_table(*summary_columns(fitted, level, top), (fitted.targets.what, "coefficient"))
 
 
 def summary_columns(
@@ -194,7 +182,12 @@ def summary_columns(
     if top is not None:
         order = np.argsort(-np.abs(found.mean) / found.std, kind="stable")[:top]
         labels, found = [labels[j] for j in order], found.at(order)
-    return coefficient_columns(labels, found, level, is_log(fitted), _components(fitted, level))
+    columns = columns_of(found, level, is_log(fitted))
+    for name, *numbers in _components(fitted, level):
+        row = [*numbers, 1.0] + [np.nan] * (len(columns) - 5)
+        columns = {key: np.append(old, new) for (key, old), new in zip(columns.items(), row, strict=True)}
+        labels = [*labels, ("", name) if labels and isinstance(labels[0], tuple) else name]
+    return labels, columns
 
 
 def contrast(fitted: Fitted, weights: Any, level: float) -> Any:
@@ -208,14 +201,14 @@ def contrast(fitted: Fitted, weights: Any, level: float) -> Any:
     if rows.ndim == 3:
         found = np.einsum("rgc,gc->r", rows, posterior.moments[0])
         marginals = Marginals.of(found, posterior.variance_between(units * rows), level)
-        return coefficient_table(*coefficient_columns(labels, marginals, level, as_ratios))
+        return coefficient_table(labels, columns_of(marginals, level, as_ratios))
     constants = np.sum(rows[:, design.width :], axis=1)
     each = [
         combined(one, rows, level).changed(float(unit), float(offset) * constants)
         for one, unit, offset in zip(posterior.each, units[:, 0], offsets[:, 0], strict=True)
     ]
     places = labels if groups is None else [(group, label) for group in groups for label in labels]
-    return coefficient_table(*coefficient_columns(places, joined(each), level, as_ratios), what)
+    return coefficient_table(places, columns_of(joined(each), level, as_ratios), (what, "coefficient"))
 
 
 def plot_coefficients(fitted: Fitted, ax: Any, top: int, level: float) -> Any:

@@ -131,8 +131,18 @@ class TermDesign:
         return sparse.csr_array(rows + sparse.csr_array(np.ones((rows.shape[0], 1))) @ mean)
 
     def rows(self, estimator: Any, X: Any, y: Any, numeric: bool) -> tuple[Any, Any]:
-        """Make the rows of a table with their targets."""
+        """Make the rows of a table with their targets; levels and times must be those of the first rows.
+
+        All others share one coefficient, which would learn from rows of several.
+        """
         rows = self.matrix(estimator, X)
+        unseen = [j for j, name in enumerate(self.names) if name.endswith(("[(unseen)]", "[unseen]"))]
+        used = [self.names[j].rpartition("[")[0] for j in unseen if abs(rows[:, [j]]).max() > 0.0]
+        if used:
+            raise ValueError(
+                f"{used[0]} has levels, or times, that were not in the first rows, and a stream cannot add any: give "
+                "levels by a categorical type that names all of them before the first call, or fit again with all rows"
+            )
         return rows, self.checked_targets(estimator, rows, y, numeric)
 
     def checked_targets(self, estimator: Any, rows: Any, y: Any, numeric: bool) -> Any:

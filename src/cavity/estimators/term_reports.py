@@ -16,7 +16,7 @@ from cavity._checks import number_between
 from cavity._types import FloatArray
 from cavity.ep.hyperparameters import evidence, hyperparameters_of, interval
 from cavity.estimators.fitted import Fitted
-from cavity.estimators.reports import Marginals, combined, in_one, is_log, joined, pyplot, text_of
+from cavity.estimators.reports import Marginals, coefficient_table, columns_of, combined, in_one, is_log, joined, pyplot
 from cavity.estimators.term_design import TermDesign
 from cavity.losses import Squared
 from cavity.terms.frames import nearest
@@ -36,16 +36,22 @@ def terms_of(fitted: Fitted) -> TermDesign:
     return fitted.design
 
 
-def components(fitted: Fitted) -> dict[str, dict[str, float]]:
-    """Give standard deviations and correlations that were found, and the noise scale, by the parts of the terms."""
-    unit = fitted.targets.unit
-    found = terms_of(fitted).terms.components(fitted.priors[0], unit)
-    return found | ({"residual": {"scale": unit * fitted.scale}} if fitted.targets.finds_scale else {})
+def components(fitted: Fitted) -> dict[str, Any]:
+    """Give standard deviations and correlations that were found, and the noise scale, by the parts of the terms.
+
+    Where every class has a posterior of its own, by the classes first.
+    """
+    unit, terms = fitted.targets.unit, terms_of(fitted).terms
+    if len(fitted.priors) > 1:
+        names = fitted.targets.names(fitted.loss)
+        return {name: terms.components(prior, unit) for name, prior in zip(names, fitted.priors, strict=True)}
+    noise = {"residual": {"scale": unit * fitted.scale}} if fitted.targets.finds_scale else {}
+    return terms.components(fitted.priors[0], unit) | noise
 
 
 def summary(fitted: Fitted, level: float, levels: bool) -> Any:
     """Make the table of `EPRegressor.summary` in blocks: fixed, smooths, components and, where asked for, levels."""
-    return table_of(*summary_columns(fitted, level, levels))
+    return coefficient_table(*summary_columns(fitted, level, levels), ("class", "block", "coefficient"))
 
 
 def summary_columns(fitted: Fitted, level: float, levels: bool = False) -> tuple[list[Any], dict[str, FloatArray]]:
@@ -56,35 +62,34 @@ def summary_columns(fitted: Fitted, level: float, levels: bool = False) -> tuple
     found = _each(fitted, rows, constants, level)
     prefix: list[tuple[str, ...]] = [()] if groups is None else [(group,) for group in groups]
     labels: list[Any] = [(*one, "fixed", name) for one in prefix for name in names]
-    freedom = np.full(len(labels), np.nan)
-    is_single = len(fitted.priors) == 1 and not fitted.is_joint
-    own = design.terms.freedom(fitted.priors[0], *_variances(fitted)) if is_single else {}
-    smooths = [part.label for term in design.terms.terms for part in term.parts if term.shown == "curve"]
-    blank = prefix[0] if groups is None else ("",)
-    empty = [np.nan] * 5
     values: list[tuple[float, ...]] = [*zip(*found, strict=True)]
-    for name in dict.fromkeys(smooths):
-        if name in own:
+    freedom = [np.nan] * len(labels)
+    smooths = dict.fromkeys(part.label for term in design.terms.terms for part in term.parts if term.shown == "curve")
+    for k, prior in enumerate(fitted.priors):
+        # Predictors of a joint posterior share their components, and are not those of the classes.
+        blank = prefix[k] if len(fitted.priors) > 1 or groups is None else ("",)
+        own = {} if fitted.is_joint else design.terms.freedom(prior, *_variances(fitted, k))
+        for name in smooths if own else ():
             labels.append((*blank, "smooths", name))
-            values.append(tuple(empty))
-            freedom = np.append(freedom, own[name])
-    for name, *numbers in _components(fitted, level) if len(fitted.priors) == 1 else []:
-        labels.append((*blank, "components", name))
-        values.append((*numbers, np.nan))
-        freedom = np.append(freedom, np.nan)
+            values.append((np.nan,) * 5)
+            freedom.append(own[name])
+        for name, *numbers in _components(fitted, level, k):
+            labels.append((*blank, "components", name))
+            values.append((*numbers, np.nan))
+            freedom.append(np.nan)
     if levels:
         for term in design.terms.terms:
             if term.shown in ("levels", "regions"):
                 for place, one in _levels(fitted, term, level):
                     labels.append((*place[:-2], "levels", f"{place[-2]}[{place[-1]}]"))
                     values.append(one)
-                    freedom = np.append(freedom, np.nan)
-    columns = _columns(Marginals(*(np.array(part) for part in zip(*values, strict=True))), level, is_log(fitted))
+                    freedom.append(np.nan)
+    columns = columns_of(Marginals(*(np.array(part) for part in zip(*values, strict=True))), level, is_log(fitted))
     is_fixed = np.array([label[-2] in ("fixed", "levels") for label in labels])
     for name in columns:
         if name.startswith("exp("):
             columns[name] = np.where(is_fixed, columns[name], np.nan)
-    return labels, columns | {"edf": freedom}
+    return labels, columns | {"edf": np.array(freedom)}
 
 
 def effects(fitted: Fitted, name: str, level: float) -> Any:
@@ -101,7 +106,8 @@ def effects(fitted: Fitted, name: str, level: float) -> Any:
         for place, one in _levels(fitted, term, level):
             labels.append(place)
             values.append(one)
-    return table_of(labels, _columns(Marginals(*map(np.array, zip(*values, strict=True))), level, is_log(fitted)), 1)
+    found = Marginals(*map(np.array, zip(*values, strict=True)))
+    return coefficient_table(labels, columns_of(found, level, is_log(fitted)), ("class", "term", "level"))
 
 
 def partial_effect(fitted: Fitted, name: str, grid: Any, level: float) -> Any:
@@ -113,7 +119,7 @@ def partial_effect(fitted: Fitted, name: str, grid: Any, level: float) -> Any:
     shown = {key: np.tile(np.asarray(value), 1 if groups is None else len(groups)) for key, value in frame.items()}
     if groups is not None:
         shown = {fitted.targets.what: np.repeat(groups, rows.shape[0])} | shown
-    ends = _columns(found, level, is_log(fitted))
+    ends = columns_of(found, level, is_log(fitted))
     columns = shown | {key: value for key, value in ends.items() if key != "P(> 0)"}
     if find_spec("pandas") is None:
         return columns
@@ -159,30 +165,6 @@ def plot_terms(fitted: Fitted, level: float, top: int) -> Any:
     return axes
 
 
-def table_of(labels: list[Any], columns: dict[str, FloatArray], last: int = 0) -> Any:
-    """Make a table of such columns; ``last`` says which names of the index are left out."""
-    if find_spec("pandas") is None:
-        return text_of([in_one(label) for label in labels], columns)
-    pandas = import_module("pandas")
-    depth = len(labels[0])
-    names = ["class", "block", "coefficient"][-depth:] if not last else ["class", "term", "level"][-depth:]
-    index = pandas.MultiIndex.from_tuples(labels, names=names) if depth > 1 else [label[0] for label in labels]
-    table = pandas.DataFrame(columns, index=index)
-    if depth == 1:
-        table.index.name = names[-1]
-    return table
-
-
-def _columns(found: Marginals, level: float, as_ratios: bool) -> dict[str, FloatArray]:
-    lower, upper = (f"{end} {100.0 * level:g}%" for end in ("lower", "upper"))
-    columns = {"mean": found.mean, "std": found.std, lower: found.lower, upper: found.upper, "P(> 0)": found.positive}
-    if as_ratios:
-        with np.errstate(over="ignore"):
-            ratios = {"exp(mean)": found.mean, f"exp({lower})": found.lower, f"exp({upper})": found.upper}
-            columns |= {name: np.exp(value) for name, value in ratios.items()}
-    return columns
-
-
 def _each(fitted: Fitted, rows: Any, constants: FloatArray, level: float) -> Marginals:
     """Report combinations of the coefficients for every linear predictor; constants are those of the intercept."""
     posterior = fitted.posterior
@@ -215,20 +197,20 @@ def _wide(design: TermDesign, rows: Any) -> Any:
     return np.column_stack([rows, np.zeros(rows.shape[0])])
 
 
-def _variances(fitted: Fitted) -> tuple[FloatArray, FloatArray | None]:
+def _variances(fitted: Fitted, k: int) -> tuple[FloatArray, FloatArray | None]:
     """Posterior variances of the coefficients that are kept, and covariances of those that the prior couples."""
-    prior = fitted.priors[0]
+    prior = fitted.priors[k]
     if not isinstance(prior, StructuredPrior):
-        return fitted.posteriors[0].variance, None
-    working = fitted.natural[0].working(prior)
+        return fitted.posteriors[k].variance, None
+    working = fitted.natural[k].working(prior)
     return working.variance(), working.covariances_of_couplings(prior.couplings)
 
 
-def _components(fitted: Fitted, level: float) -> list[tuple[str, float, float, float, float]]:
+def _components(fitted: Fitted, level: float, k: int) -> list[tuple[str, float, float, float, float]]:
     """Name, value, standard error and interval of every standard deviation and correlation that was found."""
-    prior, groups, unit = fitted.priors[0], fitted.groups, fitted.targets.unit
+    prior, groups, unit = fitted.priors[k], fitted.groups, fitted.targets.unit
     design = terms_of(fitted).terms
-    known: Any = fitted.natural[0]
+    known: Any = fitted.natural[k]
     posterior, (normal, information) = known.working(prior), fitted.targets.noise_found(fitted)
     psi = hyperparameters_of(prior, groups)
     inverse = np.linalg.pinv(evidence(posterior, groups, normal).step()[1])
