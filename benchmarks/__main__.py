@@ -34,7 +34,10 @@ MEASURED = {
         "recentred",
         "blackbox",
         "models",
+        "terms",
         "tables",
+        "wide",
+        "trust",
     )
 } | {"dask": "benchmarks.dask_cluster"}
 PARTS = ("speed", "first_use", "comparison", *MEASURED)

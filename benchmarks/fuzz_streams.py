@@ -5,9 +5,9 @@ compared with ``fit`` on all rows, and every difference is divided by the allowe
 badness of the case. Where ``fit`` itself has trouble, the stream must only go through and stay finite. In a few cases
 the rows are sorted by label or target; numbers are not compared there, and calls of one class each must give a warning.
 
-A stream keeps its first rows, and fits them together, as long as these hold few numbers: short streams then are fits.
-``--kept 0`` lowers that limit of the library to ten rows per coefficient, so that online updates are tested as well;
-the table counts the streams that had more rows than are kept.
+A stream keeps its rows, and fits them together, as long as these hold few numbers: short streams then are fits.
+``--kept 0`` lowers that limit of the library to twenty rows per coefficient, of which ten stay, so that online updates
+are tested as well; the table counts the streams that had more rows than are kept.
 
 Every case has a seed of its own: ``--only SEED`` repeats that case and prints both posteriors.
 """
@@ -494,7 +494,7 @@ def report(verdicts: list[Verdict]) -> str:
 
 
 def run(seed: int, kept: int | None = None, show: bool = False) -> Verdict:
-    """Make and judge the case of a seed, with at most ``kept`` numbers in the first rows of a stream."""
+    """Make and judge the case of a seed, with at most ``kept`` numbers in the rows that a stream keeps."""
     if kept is not None:
         streams.KEPT_NUMBERS = kept
     return judged(draw(seed), show)
@@ -506,7 +506,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="seed of one case, to be run again in detail")
-    parser.add_argument("--kept", type=int, help="most numbers in the first rows of a stream")
+    parser.add_argument("--kept", type=int, help="most numbers in the rows that a stream keeps")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     options = parser.parse_args()
     if options.only is not None:

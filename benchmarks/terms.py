@@ -12,8 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,18 +29,8 @@ from scipy.special import expit
 
 from benchmarks.bars import Row, markdown
 from benchmarks.sampling import draw, summary
-from cavity.ep.blocks import run
-from cavity.ep.driver import Options
-from cavity.ep.hyperparameters import Hyperparameters, NormalRows, Setting, interval, settings_around
-from cavity.ep.posteriors import DensePosterior, SparsePosterior
-from cavity.estimators.term_design import TermDesign
-from cavity.factors.columns import ColumnSums
-from cavity.factors.rows import Rows
-from cavity.gaussians import analyse
-from cavity.gaussians.mixture import normal_mixture_quantile
-from cavity.losses import Logistic, Poisson, Squared
-from cavity.terms import Design, Formula
-from cavity.terms.linear import WEAK, WEAK_FOR_REALS
+from cavity import EPClassifier, EPRegressor
+from cavity.estimators.reports import combined
 from cavity.terms.prior import upper_of
 from reference.problems import FloatArray
 from reference.reml import LOGISTIC, POISSON, RandomIntercepts, dummies, reml
@@ -63,13 +54,12 @@ def per_cent(share: float, digits: int = 1) -> str:
     return f"{100.0 * share:.{digits}f} %"
 
 
-# Families by name: loss, and rate of the half-normal prior of standard deviations.
-LOSSES: dict[str, Any] = {"normal": Squared(0.5), "logistic": Logistic(), "poisson": Poisson()}
-RATES = {"normal": 0.04, "logistic": 0.2, "poisson": 0.2}
+FAMILIES = ("normal", "logistic", "poisson")
+LOSSES = {"normal": "squared", "poisson": "poisson"}
 
 
 class Model:
-    """A formula fitted by EP.
+    """A formula fitted by an estimator.
 
     Parameters
     ----------
@@ -78,7 +68,7 @@ class Model:
     frame, y
         The table, and targets: numbers, labels -1 and 1, or counts.
     family
-        One of `LOSSES`.
+        One of `FAMILIES`.
     given
         Graphs by name.
     tol
@@ -86,79 +76,38 @@ class Model:
     """
 
     def __init__(self, formula: str, frame: Any, y: Any, family: str, given: Any = None, tol: float = 0.01) -> None:
-        y, is_normal = np.asarray(y, dtype=np.float64), family == "normal"
-        self.family, self.is_normal = family, is_normal
-        self.center, self.unit = (float(np.mean(y)), float(np.std(y))) if is_normal else (0.0, 1.0)
-        self.design, matrix = Design.learn(Formula.parse(formula, given).terms, frame)
-        sums, own = ColumnSums.of(matrix), TermDesign(self.design, 100.0, WEAK_FOR_REALS if is_normal else WEAK)
-        self.columns = own.columns(sums)
-        prior, self.groups = own.prior(self.columns, sums.sizes(self.columns), 1.0, RATES[family])
-        targets = ((y - self.center) / self.unit)[None]
-        self.rows = Rows.arrange(matrix, targets, None, self.design.intercept, columns=self.columns)
-        posterior: DensePosterior | SparsePosterior
-        if sparse.issparse(matrix):
-            rows = self.rows.matrix()
-            posterior = SparsePosterior(self.rows, analyse(rows, coupled=own.coupled()), prior, rows)
-        else:
-            posterior = DensePosterior(self.rows, prior)
-        free = Hyperparameters(self.groups, is_normal, 1e-4)
-        self.result = run(LOSSES[family], self.rows, posterior, Options(200, tol), hyperparameters=free)
-        self.prior = self.result.prior
-        self.scale = float(self.result.loss.scale) if is_normal else 1.0
-        squares = float(np.sum(np.square(targets)))
-        self.normal = NormalRows(float(y.size), squares, self.scale, 1e-4) if is_normal else None
-
-    @cached_property
-    def posterior(self) -> Any:
-        """Posterior whose hyperparameters can change."""
-        return self.result.sites.working(self.prior)
+        options = {"formula": formula, "structures": given, "tol": tol, "max_iter": 200}
+        make: Any = EPClassifier if family == "logistic" else partial(EPRegressor, LOSSES[family])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.model = make(**options).fit(pd.DataFrame(frame), y)
+        self.fitted = self.model._fitted
+        self.design: Any = self.fitted.design.terms
 
     @property
     def components(self) -> dict[str, dict[str, float]]:
         """Standard deviations and correlations of all parts, and of the noise."""
-        found = self.design.components(self.prior, self.unit)
-        return found | {"residual": {"sd": self.unit * self.scale}} if self.is_normal else found
+        found: dict[str, dict[str, float]] = self.model.components_
+        return found
 
     @property
     def fixed(self) -> dict[str, float]:
         """Intercept and ordinary coefficients, in units of the data."""
-        own, gaussian = self.design.ordinary, self.result.posterior
-        each = self.unit * gaussian.mean[own] / self.columns.unit[own]
-        level = self.center + self.unit * gaussian.mean[-1] - each @ self.columns.center[own]
-        return {"intercept": float(level), **dict(zip(np.array(self.design.names)[own], each.tolist(), strict=True))}
-
-    def parts(self) -> list[tuple[Setting, Any]]:
-        """Gaussians that the posterior is averaged over, with their hyperparameters."""
-        settings = settings_around(self.posterior, self.groups, self.normal, self.scale, None)
-        now, found = self.scale, []
-        for setting in settings:
-            factor = (now / setting.scale) ** 2
-            if self.posterior.scale(factor, factor, setting.prior):
-                now = setting.scale
-                found.append((setting, self.posterior.gaussian()))
-        self.posterior.scale((now / self.scale) ** 2, (now / self.scale) ** 2, self.prior)
-        return found
+        means = self.model.summary().loc["fixed"]["mean"]
+        return {str(name): float(mean) for name, mean in means.items()}
 
     def intervals(self, rows: Any, constant: float = 1.0, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Ends of the intervals of linear predictors; ``constant`` is what multiplies the intercept."""
-        parts = self.parts()
-        weights = np.array([setting.weight for setting, _ in parts])
-        means, sds = zip(*(self.moments(rows, constant, gaussian) for _, gaussian in parts), strict=True)
-        low, high = (
-            normal_mixture_quantile(weights / np.sum(weights), np.array(means), np.array(sds), q)
-            for q in (0.5 - 0.5 * level, 0.5 + 0.5 * level)
-        )
-        return low, high
+        found = self.marginals(rows, constant, level)
+        return found.lower, found.upper
 
-    def moments(self, rows: Any, constant: float = 1.0, gaussian: Any = None) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation of linear predictors."""
-        gaussian = self.result.posterior if gaussian is None else gaussian
-        whole = rows.toarray() if sparse.issparse(rows) else np.asarray(rows, dtype=np.float64)
-        whole = (whole - constant * self.columns.center) / self.columns.unit
+    def marginals(self, rows: Any, constant: float = 1.0, level: float = 0.9) -> Any:
+        """Means, deviations and intervals of linear predictors."""
+        whole, posterior = rows.toarray() if sparse.issparse(rows) else rows, self.fitted.posterior
         if self.design.intercept:
             whole = np.column_stack([whole, np.full(len(whole), constant)])
-        mean = constant * self.center + self.unit * (whole @ gaussian.mean)
-        return mean, self.unit * np.sqrt(gaussian.predictor_variance(whole))
+        unit, offset = (float(part[0, 0]) for part in posterior.units)
+        return combined(posterior.each[0], whole, level).changed(unit, constant * offset)
 
     def effects(self, label: str, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Ends of the intervals of a term's effects ``(levels, effects)``, those of a new level last."""
@@ -168,11 +117,10 @@ class Model:
         low, high = self.intervals(np.eye(self.design.width)[chosen.ravel()], 0.0, level)
         return low.reshape(chosen.shape), high.reshape(chosen.shape)
 
-    def variance_interval(self, number: int, level: float = 0.95) -> tuple[float, float]:
-        """Interval of a variance, by the number of its hyperparameter."""
-        _, *ends = interval(self.posterior, self.groups, number, self.normal, self.scale, level)
-        low, high = self.unit**2 * np.exp(ends)
-        return float(low), float(high)
+    def variance_interval(self, part: str) -> tuple[float, float]:
+        """The 95 % interval of the variance of a part."""
+        found = self.model.summary().loc[("components", f"sd of {part}")]
+        return float(found["lower 95%"]) ** 2, float(found["upper 95%"]) ** 2
 
 
 # 1. lme4's own tables.
@@ -236,8 +184,10 @@ def _components(found: Model, theirs: pd.DataFrame) -> list[tuple[str, float, fl
             own = names[f"correlation({first}, {second})"]
             compared.append((f"{group}, correlation", own, one.value, own - one.value))
             continue
-        own = names.get(f"sd({first})") or next(
-            each["sd"] for label, each in parts.items() if len(parts) == 1 or label.startswith(f"{first} |")
+        own = (
+            names.get(f"sd({first})")
+            or names.get("scale")
+            or next(each["sd"] for label, each in parts.items() if len(parts) == 1 or label.startswith(f"{first} |"))
         )
         compared.append((f"{group}, sd({first})" if first else group, own, one.value, own / one.value - 1.0))
     return compared
@@ -331,9 +281,9 @@ class Component(NamedTuple):
 def components(quick: bool, sets: int | None = None) -> Outcome:
     """One factor of few levels: variance, effects, and levels to come."""
     count = sets or (SETS_QUICK if quick else SETS)
-    found = [component(f, *shape, truth, count) for f in LOSSES for shape in LEVELS for truth in TRUTHS]
+    found = [component(f, *shape, truth, count) for f in FAMILIES for shape in LEVELS for truth in TRUTHS]
     rows = []
-    for family in LOSSES:
+    for family in FAMILIES:
         here = [one for one in found if one.family == family]
         worst = max(here, key=lambda one: one.excess)
         text = f"{worst.estimate:.4f} against {worst.reference:.4f} ({worst.levels} levels, true variance "
@@ -343,14 +293,17 @@ def components(quick: bool, sets: int | None = None) -> Outcome:
         rows.append(Row(f"{title}: mean estimate, worst", text, bar, worst.excess <= 1.0))
     for levels, _ in LEVELS:
         here = [one for one in found if one.levels == levels]
-        some = [one for one in here if one.truth > 0.0]
         zero = float(np.mean([one.covered for one in here if one.truth == 0.0]))
-        rows.append(_covered(f"{levels} levels: 95 % intervals of variances above zero, zero in {per_cent(zero)}",
+        some = [one for one in here if one.truth > 0.0]
+        title = f"{levels} levels, {count} sets"
+        rows.append(_covered(f"{title}: 95 % intervals of variances above zero, zero in {per_cent(zero)}",
                              float(np.mean([one.covered for one in some])), COMPONENT_COVERED))  # fmt: skip
-        rows.append(_covered(f"{levels} levels: 90 % intervals of effects",
-                             float(np.mean([one.effects for one in some])), EFFECT_COVERED))  # fmt: skip
-        rows.append(_covered(f"{levels} levels: 90 % intervals of new levels",
-                             float(np.mean([one.new for one in some])), EFFECT_COVERED))  # fmt: skip
+        # Where effects vary less than the means of levels do by noise, no interval can be short enough.
+        for text, chosen in (("", [one for one in some if one.truth == TRUTHS[-1]]), (" of all variances", some)):
+            for what, shares in (("effects", "effects"), ("new levels", "new")):
+                share = float(np.mean([getattr(one, shares) for one in chosen]))
+                which = text or f" of variance {TRUTHS[-1]:g}"
+                rows.append(_covered(f"{title}: 90 % intervals of {what}{which}", share, EFFECT_COVERED))
     return rows, {"terms-components": markdown(COMPONENTS_HEADER, [one.cells for one in found])}
 
 
@@ -378,7 +331,7 @@ def component(family: str, levels: int, rows: int, truth: float, sets: int) -> C
             y = rng.poisson(np.exp(z)).astype(float)
             reference = RandomIntercepts(POISSON, y, X, codes).maximum()[0]
         model = Model("~ x + (1 | g)", {"x": x, "g": codes}, y, family)
-        low, high = model.variance_interval(0)
+        low, high = model.variance_interval("1 | g")
         lower, upper = (each[:, 0] for each in model.effects("(1 | g)"))
         inside = (lower <= own) & (own <= upper)
         estimate = model.components["1 | g"]["sd"] ** 2
@@ -396,7 +349,7 @@ SLOPES_HEADER = ("model", "levels x rows", *(f"90 % intervals of {what}" for wha
 def slopes(quick: bool, sets: int | None = None) -> Outcome:
     """Correlated intercepts and slopes: effects, and those of levels to come."""
     count, rows, lines = sets or (SETS_QUICK if quick else SETS), [], []
-    for family in LOSSES:
+    for family in FAMILIES:
         for levels, each in LEVELS:
             inside = []
             for k in range(count):
@@ -434,7 +387,7 @@ def smooths(quick: bool, sets: int | None = None) -> Outcome:
     """Bands and errors of curves, beside mgcv on the same data."""
     count = sets or (CURVE_SETS_QUICK if quick else CURVE_SETS)
     data, own = [], []
-    for f, family in enumerate(LOSSES):
+    for f, family in enumerate(FAMILIES):
         for c, (name, curve) in enumerate(CURVES.items()):
             for k in range(count):
                 rng = np.random.default_rng((7, c, k))
@@ -442,9 +395,9 @@ def smooths(quick: bool, sets: int | None = None) -> Outcome:
                 z = curve(x)
                 y = _targets(family, z, rng)
                 model = Model("~ s(x, k=20)", {"x": x}, y, family)
-                low, high = model.intervals(model.design.matrix({"x": x}))
-                mean, _ = model.moments(model.design.matrix({"x": x}))
-                own.append((family, name, np.mean((low <= z) & (z <= high)), np.mean((mean - z) ** 2)))
+                found = model.marginals(model.design.matrix({"x": x}))
+                inside = (found.lower <= z) & (z <= found.upper)
+                own.append((family, name, np.mean(inside), np.mean((found.mean - z) ** 2)))
                 response = 0.5 * (y + 1.0) if family == "logistic" else y
                 kind = {"normal": "gaussian", "logistic": "binomial"}.get(family, family)
                 number = (f * len(CURVES) + c) * count + k
@@ -467,7 +420,7 @@ def smooths(quick: bool, sets: int | None = None) -> Outcome:
         ratio = f"{np.sqrt(one.error / one.apart):.3f}" if has_peer else ""
         lines.append((one.family, one.curve, per_cent(one.covered), theirs[0], f"{np.sqrt(one.error):.4f}", theirs[1],
                       ratio))  # fmt: skip
-    for family in LOSSES:
+    for family in FAMILIES:
         here = means[means.family == family]
         beside = f", mgcv's {per_cent(here.other.mean())}" if has_peer else ""
         rows.append(_covered(f"smooths, {family}, {len(CURVES)} curves, {count} sets: 90 % bands{beside}",
@@ -501,7 +454,6 @@ class Density(NamedTuple):
 
     X: Any
     y: FloatArray
-    weights: FloatArray
     family: str
     precision: Any
     center: FloatArray
@@ -510,13 +462,13 @@ class Density(NamedTuple):
         """At points ``(chains, dim)``."""
         z, y, apart = self.X @ theta.T, self.y[:, None], theta - self.center
         costs = np.logaddexp(0.0, -y * z) if self.family == "logistic" else np.exp(z) - y * z
-        return np.asarray(self.weights @ costs + 0.5 * np.sum(apart * (self.precision @ apart.T).T, axis=1))
+        return np.asarray(np.sum(costs, axis=0) + 0.5 * np.sum(apart * (self.precision @ apart.T).T, axis=1))
 
     def gradient(self, theta: FloatArray) -> FloatArray:
         """At points."""
         z, y, apart = self.X @ theta.T, self.y[:, None], theta - self.center
         slopes = -y * expit(-y * z) if self.family == "logistic" else np.exp(z) - y
-        return np.asarray((self.X.T @ (self.weights[:, None] * slopes) + self.precision @ apart.T).T)
+        return np.asarray((self.X.T @ slopes + self.precision @ apart.T).T)
 
 
 def sampled(quick: bool, _sets: int | None = None) -> Outcome:
@@ -524,10 +476,14 @@ def sampled(quick: bool, _sets: int | None = None) -> Outcome:
     rows = []
     for title, (formula, frame, y, family, given) in _small_models().items():
         model = Model(formula, frame, y, family, given, tol=1e-3)
-        X, gaussian = model.rows.matrix().toarray(), model.result.posterior
-        upper = upper_of(model.prior).toarray()
-        density = Density(X, model.rows.targets[0], model.rows.weights, family,
-                          upper + np.triu(upper, 1).T, model.prior.mean)  # fmt: skip
+        # The posterior of the columns in their units, with the hyperparameters that were found.
+        fitted = model.fitted
+        prior, gaussian = fitted.priors[0], fitted.natural[0].posterior(fitted.priors[0])
+        made = model.design.matrix(frame)
+        whole = (made.toarray() if sparse.issparse(made) else made) - fitted.columns.center
+        X = np.column_stack([whole / fitted.columns.unit, np.ones(len(y))])
+        upper = upper_of(prior).toarray()
+        density = Density(X, y, family, upper + np.triu(upper, 1).T, prior.mean)
         draws = draw(density, gaussian.mean, gaussian.covariance, DRAWS_QUICK if quick else DRAWS)
         both = np.concatenate([draws, draws @ X.T], axis=2)
         truth = summary(both[..., : X.shape[1]])
@@ -610,7 +566,7 @@ def times(quick: bool, _sets: int | None = None) -> Outcome:
     rows = []
     for title, bar, work in works:
         model, spent = processor_time(work, 1)
-        text = f"{spent:.1f} s, {len(model.result.trace.changes)} iterations, {model.result.status.name}"
+        text = f"{spent:.1f} s, {model.model.n_iter_} iterations, {model.model.status_.name}"
         rows.append(Row(f"{title}: time", text, f"at most {bar:g} s", spent <= bar))
     frame, y = additive(100_000 // share, rng)
     formula = "~ " + " + ".join(f"s({name}, k=20)" for name in frame)

@@ -49,5 +49,5 @@ for k, truth in enumerate(TRUTH):
 plt.show()
 
 # %%
-# **Conclusion.** Four parameters of a field are found from pairs in a fraction of a second. The Gaussian (ellipses of two
-# standard deviations) agrees with exact draws of the composite posterior (dots).
+# **Conclusion.** Four parameters of a field are found from pairs in a fraction of a second. The Gaussian (ellipses of
+# two standard deviations) agrees with exact draws of the composite posterior (dots).

@@ -124,6 +124,13 @@ def test_widening_intervals(example):
     assert found["evidence"]["linear"] > found["evidence"]["auto"] + 50.0
 
 
+def test_slopes_and_seasons(example):
+    found = example("slopes_and_seasons")
+    shared, alone = found["errors"]
+    assert shared < 0.8 * alone
+    assert 0.75 < found["covered"] <= 1.0
+
+
 def test_dose_response(example):
     found = example("dose_response")
     std = np.sqrt(np.diag(found["pcov"]))

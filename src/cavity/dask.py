@@ -41,7 +41,7 @@ from cavity.ep.driver import Options
 from cavity.ep.partitions import Message, PartSites, Sums, log_scale, run, sweep
 from cavity.ep.result import Result
 from cavity.estimators import EPClassifier, EPRegressor
-from cavity.estimators.columns import Levels, encode, level_order, levels_of
+from cavity.estimators.columns import FirstRows, Levels, encode, level_order, levels_of
 from cavity.estimators.labels import classes_and_codes, codes_of
 from cavity.estimators.parameters import LARGEST_NUMBER, Parameters
 from cavity.estimators.progress import loop_report
@@ -323,12 +323,12 @@ def _read(X: Any, y: Any, weights: Any, offset: Any, numbers: bool) -> _Block:
     if levels_of(X):
         y = _check_y(y, multi_output=False, y_numeric=numbers)
     else:
-        X, y = EPRegressor()._check_X(X, y=y, y_numeric=numbers)
+        X, y, *_ = FirstRows.of(EPRegressor(), X, y, numbers)
     weights = np.ones(rows) if weights is None else np.asarray(weights, dtype=np.float64)
     if weights.shape != (rows,) or not np.all((weights >= 0.0) & (weights <= LARGEST_NUMBER)):
         raise ValueError(f"sample_weight must hold numbers from 0 to {LARGEST_NUMBER:g}, one for each row")
     y = np.asarray(y, dtype=np.float64) if numbers else np.asarray(y)
-    return _Block(X, y, weights, checked_offset(offset, rows), names)
+    return _Block(X, y, weights, None if offset is None else checked_offset(offset, rows), names)
 
 
 def _sum_up(block: _Block, numbers: bool) -> _BlockSums:
@@ -555,6 +555,7 @@ class _PreparedRows:
     density: float
     centers: Sequence[float]
     widest: int = WIDEST_COVARIANCE
+    most_rows: int = 0
     # A cluster takes any number of operations.
     patience: float = np.inf
 

@@ -274,6 +274,15 @@ def test_the_target_is_needed_and_columns_are_named(folder, tmp_path):
     assert line == f"cavity: --target is needed, the column to be predicted: {tmp_path / 'a.csv'} has 'age', 'income'"
 
 
+def test_a_label_that_is_missing_is_named(folder, tmp_path):
+    frame = people(40)
+    frame.loc[7, "income"] = None
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    for command in ("score", "update"):
+        line = refused(command, folder / "labels.cavity", tmp_path / "a.csv")
+        assert line.endswith("a.csv, row 8, column 'income': the label is missing; fill it, or leave the row out")
+
+
 def test_the_example_can_be_fitted_and_scored(tmp_path):
     told = run("example", "--folder", tmp_path).stdout
     assert told.splitlines()[1] == f"{tmp_path / 'test.csv'}: 22,605 rows of 17 columns"
@@ -305,6 +314,8 @@ def test_options_are_those_of_the_estimators_and_tell_their_defaults():
     shown, options = run("fit", "--help").stdout, options_of_fit()
     for estimator in (cavity.EPClassifier(), cavity.EPRegressor()):
         for name, default in estimator.get_params().items():
+            if name in ("terms", "structures"):  # not of the command
+                continue
             assert f"--{name.replace('_', '-')}" in shown, name
             if default is not None:
                 assert f"(default {str(default).lower()})" in options[name].help
@@ -350,3 +361,25 @@ def _read(path):
 def _measures(result):
     pairs = (line.rsplit("  ", 1) for line in result.stdout.splitlines())
     return {name.strip(): value.strip() for name, value in pairs}
+
+
+def test_a_formula_is_fitted_inspected_scored_and_updated(tmp_path):
+    frame = people(300)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    model = tmp_path / "m.cavity"
+    formula = "spent ~ s(age) + height + (1 | town)"
+    assert "EPRegressor of 'spent'" in run("fit", tmp_path / "a.csv", "--formula", formula, "--model", model).stdout
+    shown = run("inspect", model, width=120).stdout
+    assert "sd of 1 | town" in shown
+    assert "height" in shown
+    run("inspect", model, "--html", tmp_path / "m.html")
+    assert "sd of s(age)" in (tmp_path / "m.html").read_text(encoding="utf-8")
+    frame[:5].drop(columns=["spent", "visits"]).to_csv(tmp_path / "new.csv", index=False)
+    run("predict", model, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
+    wanted = cavity.EPRegressor(formula=formula).fit(frame)
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "p.csv")["mean"], wanted.predict(frame[:5]), rtol=1e-7)
+    assert "in 90 % intervals" in run("score", model, tmp_path / "a.csv").stdout
+    run("update", model, tmp_path / "a.csv", "--out", tmp_path / "more.cavity")
+    assert cavity.load(tmp_path / "more.cavity").n_samples_seen_ == 600
+    told = refused("fit", tmp_path / "a.csv", "--formula", "spent ~ heights", "--model", tmp_path / "other")
+    assert "did you mean 'height'?" in told

@@ -11,6 +11,7 @@ from cavity import EPRegressor, FactorialGaussian
 from cavity.ep.hyperparameters import (
     Group,
     NormalRows,
+    evidence,
     hyperparameters_of,
     interval,
     maximise_evidence,
@@ -141,3 +142,14 @@ def test_intervals_from_few_rows_are_those_of_student():
     assert row["upper 90%"] - row["lower 90%"] == pytest.approx(2.0 * half, rel=0.05)
     low, high = model.predict(np.zeros((1, 1)), quantile=[0.05, 0.95])[0]
     assert high - low == pytest.approx(2.0 * 2.131847 * np.std(y, ddof=1) * np.sqrt(1.2), rel=0.05)
+
+
+def test_sites_are_not_believed_where_they_promise_more_than_the_maximum():
+    """Under a prior next to zero sites of kinked losses are lines, whose evidence grows with the variance for ever."""
+    natural = DenseNatural(1e-9 * np.eye(3), np.array([2.0, -1.0, 3.0]))
+    prior = FactorialGaussian.from_moments(np.zeros(3), np.full(3, 1e-8))
+    posterior, groups = DensePosterior(None, prior, natural), (Group(np.arange(3), 1.0, 0.06),)
+    best = evidence(posterior, groups).value
+    for setting in settings_around(posterior, groups, None, 1.0, None):
+        assert posterior.scale(1.0, 1.0, setting.prior)
+        assert evidence(posterior, groups).value < best + 0.1

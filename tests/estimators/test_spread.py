@@ -192,3 +192,11 @@ def test_few_rows_do_not_decide_on_the_prior_in_the_first_loop():
         model = EPRegressor(loss="normal", scale="linear").fit(X[:1000], y[:1000])
         assert model.status_.is_success
         assert model.n_iter_ <= 20
+
+
+def test_units_of_columns_do_not_matter_with_a_given_prior_variance():
+    X, y = widening(n=60)
+    one = EPRegressor(loss="normal", scale="linear", prior_variance=1.0).fit(X, y)
+    other = EPRegressor(loss="normal", scale="linear", prior_variance=1e-12).fit(1e6 * X, y)
+    assert np.max(np.abs(1e6 * other.scale_coef_ - one.scale_coef_) / one.scale_coef_std_) < 0.01
+    assert np.max(np.abs(1e6 * other.coef_ - one.coef_) / one.coef_std_) < 0.01

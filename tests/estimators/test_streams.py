@@ -13,8 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cavity import EPClassifier, EPRegressor, Status
 from cavity.ep import blocks, hyperparameters
-from cavity.ep.online import Stream
 from cavity.ep.posteriors import DensePosterior, JointPosterior
+from cavity.ep.product_streams import Stream
 from cavity.estimators import streams
 from cavity.estimators.numbers import Numbers
 from cavity.losses import Logistic

@@ -10,7 +10,7 @@ from cases import random_rows, random_signs, standard_prior
 from cavity import LinearFactor, schemes
 from cavity.ep import compiled, driver
 from cavity.ep.fit import make_options
-from cavity.ep.online import Stream
+from cavity.ep.product_streams import Stream
 from cavity.factors import LinearBatches
 from cavity.losses import Logistic
 from cavity.schedules import Given

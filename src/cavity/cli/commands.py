@@ -42,6 +42,7 @@ from cavity.tables import Block, Table, Texts, open_reader, open_writer
 from cavity.tables.first_pass import MISSING
 from cavity.tables.readers import listed, where
 from cavity.tables.schema import not_numbers
+from cavity.terms import Formula
 
 ESTIMATORS: dict[str, Any] = {"classify": EPClassifier, "regress": EPRegressor}
 TROUBLE, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit codes; the last is that of programs ended by Ctrl-C
@@ -321,6 +322,13 @@ def fit(
             f"Regressors: {', '.join(LOSSES['regress'])} (default squared)."
         ),
     ] = None,
+    formula: Annotated[
+        str | None,
+        option(
+            "The model as lme4, mgcv and others write it: 'y ~ x + s(z) + (1 | g)'. The columns that are not dropped "
+            "are read into memory. A column left of the ~ is the target."
+        ),
+    ] = None,
     prior_variance: Annotated[
         str | None,
         option(
@@ -393,6 +401,8 @@ def fit(
         raise ValueError("--every has no effect here, it needs --checkpoint; leave it out")
     if checkpoint is not None and covariance == "diagonal":
         raise ValueError("--checkpoint has no effect here, it needs a --covariance other than diagonal; leave it out")
+    if target is None and formula is not None:
+        target = options["target"] = Formula.parse(formula).target
     if target is None:
         raise ValueError(
             f"--target is needed, the column to be predicted: {files[0]} has {listed(open_reader(files[0]).kinds)}"
@@ -403,7 +413,7 @@ def fit(
         columns["memory"] = size_of(memory)
     table = Table(files, categories=category or (), **columns)
     options = {
-        name: plain_value(value) if isinstance(value, str) else value
+        name: plain_value(value) if isinstance(value, str) and name != "formula" else value
         for name, value in options.items()
         if name in PARAMETERS
     }
@@ -534,14 +544,13 @@ def table_with_target(
 def codes_of(model: Any, table: Table, block: Block) -> NDArray[np.intp]:
     """Places among the classes of a block's labels."""
     classes = {label: code for code, label in enumerate(model.classes_.tolist())}
-    labels, places = np.unique(np.asarray(block.target), return_inverse=True)
-    codes = np.array([classes.get(label, -1) for label in labels.tolist()], dtype=np.intp)[places]
+    codes = np.array([classes.get(label, -1) for label in block.target.tolist()], dtype=np.intp)
     if np.any(codes < 0):
-        row = int(np.argmin(codes))
-        raise ValueError(
-            f"{where(block.batch, row, table.target)}: the label {shown(block.target[row])} is none of the model's "
-            f"classes {', '.join(map(shown, list(classes)[:10]))}"
-        )
+        label, place = block.target[np.argmin(codes)], where(block.batch, int(np.argmin(codes)), table.target)
+        if label is None or label != label:
+            raise ValueError(f"{place}: the label is missing; fill it, or leave the row out")
+        names = ", ".join(map(shown, list(classes)[:10]))
+        raise ValueError(f"{place}: the label {shown(label)} is none of the model's classes {names}")
     return codes
 
 
@@ -730,7 +739,10 @@ def inspect(
     facts = _facts(fitted)
     labels, columns = fitted.summary_columns()
     names = [_name(label) for label in labels]
-    components = len(fitted.prior_variance_) if isinstance(fitted.prior_variance_, dict) else 0
+    variances = getattr(fitted, "prior_variance_", None)
+    components = len(variances) if isinstance(variances, dict) else 0
+    if variances is None:  # a model with terms, whose last blocks are not of coefficients
+        components = sum(label[-2] in ("smooths", "components") for label in labels)
     count = len(names) - components  # the last rows of a summary are variance components
     most = _MOST if html is None else _MOST_OF_PAGE
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -746,9 +758,11 @@ def inspect(
         largest = {name: values[kept] for name, values in columns.items()}
         parts = [intervals_part("Coefficients", note, [names[k] for k in kept], largest)]
         if components:
-            note = "Prior variances that were found, with 95 % intervals on a logarithmic axis."
-            variances = {name: values[count:] for name, values in columns.items()}
-            parts.append(intervals_part("Variance components", note, names[count:], variances, is_log=True))
+            note = "Prior variances, or standard deviations, that were found: 95 % intervals on a logarithmic axis."
+            # Correlations, and curves of which there are only degrees of freedom, have no place there.
+            shown_ones = [k for k in range(count, len(names)) if columns["mean"][k] > 0.0 and "correl" not in names[k]]
+            found = {name: values[shown_ones] for name, values in columns.items()}
+            parts.append(intervals_part("Variance components", note, [names[k] for k in shown_ones], found, True))
         traces = fitted.trace_ if isinstance(fitted.trace_, tuple) else (fitted.trace_,)
         text = page(model.name, facts, *parts, course_part(traces, float(fitted.tol)))
         html.write_text(text, encoding="utf-8")
@@ -781,7 +795,7 @@ def _facts(model: Any) -> dict[str, str]:
         "status": status_of(model),
         "log evidence": f"{model.log_evidence_:,.2f}",
     }
-    if not isinstance(model.prior_variance_, dict):
+    if not isinstance(getattr(model, "prior_variance_", {}), dict):
         facts["prior variance"] = _first_ten([f"{v:.3g}" for v in np.unique(np.atleast_1d(model.prior_variance_))])
     if not is_classifier(model) and model.loss != "poisson" and model.scale != "linear":
         facts["noise scale"] = f"{model.scale_:.4g}"
@@ -794,13 +808,16 @@ def _first_ten(names: list[str]) -> str:
 
 def _name(label: Any) -> str:
     """Write the name of a coefficient, of a class if there are several."""
-    joined = " ".join(part for part in map(str, label) if part) if isinstance(label, tuple) else str(label)
+    parts = map(str, label) if isinstance(label, tuple) else [str(label)]
+    joined = " ".join(part for part in parts if part and part not in ("fixed", "components", "smooths"))
     return visible(joined.removeprefix("variance of "))
 
 
 def _grid(kind: str, names: Sequence[str], columns: Mapping[str, NDArray[Any]], rows: Iterable[int]) -> Grid:
     grid = Grid(box=None, pad_edge=False, header_style="bold")
     grid.add_column(kind, overflow="fold")
+    rows = list(rows)
+    columns = {name: values for name, values in columns.items() if not np.all(np.isnan(values[rows]))}
     for name in columns:
         grid.add_column(name, justify="right", no_wrap=True)
     for k in rows:

@@ -24,7 +24,7 @@ and converge with the posterior. Sites of the squared loss do not depend on cavi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ from cavity.ep.driver import Change, Diagnostics, Options, Run, State, Step, arr
 from cavity.ep.hyperparameters import Hyperparameters, NormalRows, maximise_normal_evidence
 from cavity.ep.posteriors import RowPosterior
 from cavity.ep.result import Refusal, Result, Status
+from cavity.ep.wide import KernelPosterior
 from cavity.factors.rows import Rows
 from cavity.losses import Loss, offers
 from cavity.losses.noise import log_normalizer, site_factor, with_scale
@@ -56,7 +57,7 @@ _MATRICES = ("precision", "last_precision", "variance")
 def run(
     loss: Loss,
     rows: Rows,
-    posterior: RowPosterior,
+    posterior: RowPosterior | KernelPosterior,
     options: Options,
     *,
     predictor: int = 0,
@@ -365,6 +366,17 @@ class Blocks(LinearBackend):
             sums += float(weights @ self.rows.targets[self.predictor][part]), float(np.sum(weights))
         return float(sums[0] / sums[1])
 
+    def result(self, status: Status, diagnostics: Diagnostics) -> Result:
+        """Posterior and sites as values; predictors of all rows are those under this posterior."""
+        if self.is_normal:
+            self.predict_rows()
+        return replace(super().result(status, diagnostics), row_sites=self.sites)
+
+    def predict_rows(self) -> None:
+        """Compute the predictors of all rows."""
+        for part in self.posterior.parts(False):
+            self.sites.mean[part], self.sites.variance[part] = self.posterior.predictors(part)
+
     def log_scale(self) -> float:
         """Sum of the logarithms of the scales of all sites: one more look at every row, for the evidence."""
         total, o = 0.0, self.options
@@ -447,8 +459,8 @@ class RowSites:
             sites.offset[:] = offset if predictors is None else offset[:, None] * np.eye(1, predictors)
         return sites
 
-    def part(self, part: slice) -> RowSites:
-        """Return views of the sites of some rows."""
+    def part(self, part: slice | NDArray[np.intp]) -> RowSites:
+        """Return the sites of some rows: views of a slice, else copies."""
         return RowSites(**{name: getattr(self, name)[part] for name in _ARRAYS}, max_step=self.max_step)
 
     def cavities(self, weights: FloatArray, beta: float, power: float) -> Cavities:

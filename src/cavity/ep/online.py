@@ -1,166 +1,236 @@
-"""A posterior that takes in rows as they come, keeping no site: one compiled call, which allocates nothing.
+r"""EP for rows that come in one call after the other: online updates of a posterior with all correlations.
 
-The same arithmetic as a single pass of `cavity.fit`, for data that keep coming.
+What rows said is kept as natural parameters, the product of their sites: EP in later rows has these as a part of its
+prior (`update`). A site depends on the posterior under which it was found. So a stream keeps its last rows: their sites
+are found anew together with those of later rows. Rows leave with the site that they have by then (`retire`):
+
+- under a prior that is no narrower than the one to start from: prior variances that few rows suggest may be far too
+  small, and under a narrow posterior a site describes its factor nowhere else;
+- first those whose site is next to right wherever later rows may take the posterior: outliers and rows of high leverage
+  stay. Of losses with kinks only exceptional rows stay, and others go in the order they came: rows with kinks close by
+  have all of the curvature, and choosing among them would take it from the rest.
+
+What rows that are gone say of the logarithm of a noise scale is kept to second order.
 """
 
 from __future__ import annotations
 
-from copy import copy
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from cavity.ep.compiled import POLICIES, data_of, lower, readonly
-from cavity.gaussians.factorial import FactorialGaussian
-from cavity.kernels.bridge import entry
-from cavity.kernels.sweep import NONE, Options, State, Store, check_rows, sweep, work_for
-from cavity.losses import Loss
+from cavity._types import FloatArray
+from cavity.ep.blocks import RowSites, log_scale, noise_slope, run
+from cavity.ep.driver import Options
+from cavity.ep.hyperparameters import Hyperparameters
+from cavity.ep.posteriors import DenseNatural, DensePosterior, JointPosterior, NaturalParameters
+from cavity.ep.result import Refusal, Result, Status
+from cavity.factors.rows import Rows
+from cavity.gaussians.dense import DenseGaussian
+from cavity.losses import Loss, offers
+from cavity.losses.noise import log_normalizer, with_scale
+from cavity.moments import tilts
+from cavity.terms.prior import Prior
 
-FloatArray = NDArray[np.float64]
-
-# Weights of rows that have none; made once, since rows may come one by one.
-_NO_WEIGHTS = readonly(np.empty(0))
-
-
-class Snapshot(NamedTuple):
-    """What a stream was before: records of some columns, or of all, and its two numbers."""
-
-    columns: NDArray[Any] | None
-    records: FloatArray
-    scale: float
-    cursor: int
+# How an update may end: the rows are fitted again later.
+_FINE = (Status.CONVERGED, Status.SINGLE_PASS, Status.MAX_ITER)
+_OPTIONS = Options(max_iter=100, tol=0.01)
 
 
-class Stream:
-    """Working memory of a posterior in a stream. `take` trusts that its input is finite and of the right kind.
-
-    A call of `take` or `forget` changes it whole or not at all. Where several calls belong together, those of several
-    streams among them, take a `snapshot` of each stream before, and `restore` all of them if anything is raised.
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What is known after rows of a stream.
 
     Parameters
     ----------
-    loss, scheme
-        Such as `cavity.ep.compiled.why_not` finds nothing against.
-    posterior
-        What is known before.
-    prior_precision
-        Precisions against which a posterior precision counts as positive.
-    beta, power, damping, negative
-        As in `cavity.fit`.
+    sites
+        Products of all sites, of every linear predictor.
+    priors, loss
+        With the hyperparameters that were found.
+    refused, updates
+        How many updates were refused and why, of how many.
+    status
+        How it went.
+    results
+        The runs of EP, unless a single row was taken.
     """
 
-    def __init__(
-        self,
-        loss: Loss,
-        scheme: object,
-        posterior: FactorialGaussian,
-        prior_precision: FloatArray,
-        *,
-        beta: float = 1.0,
-        power: float = 1.0,
-        damping: float = 1.0,
-        negative: str = "keep",
-    ) -> None:
-        self._loss, self._scheme = loss, lower(scheme)
-        self._options = Options(float(beta), float(power), float(damping), POLICIES[negative], 0)
-        records = np.zeros((posterior.dim, 4))
-        records[:, 0], records[:, 1], records[:, 2] = posterior.shift, posterior.precision, prior_precision
-        # Places begin at one: zero, which the records hold, stands for never seen.
-        scale, cursor = np.array([posterior.log_scale]), np.ones(1, dtype=np.uint64)
-        self._state: Any = State(records, records.view(np.uint64), scale, cursor)
-        starts, support = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
-        nothing = np.empty(0)
-        self._store: Any = Store(NONE, starts, support, nothing, nothing, nothing, nothing)
-        self._sweep = entry(sweep, loss)
-        self.before = self.snapshot()  # what the last call of `take` found
-        self._works: dict[bool, Any] = {}
-        self._rooms: dict[bool, tuple[int, int, int]] = {}
-        self._plans: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
+    sites: tuple[NaturalParameters, ...]
+    priors: tuple[Prior, ...]
+    loss: Loss
+    refused: Counter[Refusal]
+    updates: int
+    status: Status
+    results: tuple[Result, ...] = ()
 
-    @property
-    def posterior(self) -> FactorialGaussian:
-        """What is known now."""
-        records = self._state.records
-        return FactorialGaussian(self._state.scale[0], records[:, 0], records[:, 1])
 
-    @property
-    def prior_precision(self) -> FloatArray:
-        """Precisions of the prior."""
-        return np.array(self._state.records[:, 2])
+class Retired(NamedTuple):
+    """Natural parameters after rows left a stream: ``known`` of every linear predictor, with all rows before.
 
-    def total(self) -> float:
-        """Sum of all numbers: finite if every one of them is."""
-        return float(self._state.records[:, :2].sum() + self._state.scale[0])
+    ``kept`` are the places of the rows that stay, ``gone`` of the others, ``noise`` what these say of the logarithm of
+    the noise scale: information and shift.
+    """
 
-    def fork(self) -> Stream:
-        """Return an independent copy. Scratch memory, in which nothing stays, is shared."""
-        other = copy(self)
-        records = self._state.records.copy()
-        other._state = State(records, records.view(np.uint64), self._state.scale.copy(), self._state.cursor.copy())
-        return other
+    known: tuple[DenseNatural, ...]
+    kept: NDArray[np.intp]
+    gone: NDArray[np.intp]
+    noise: tuple[float, float]
 
-    def snapshot(self, rows: Any = None) -> Snapshot:
-        """Copy what taking in these rows may change; all there is without rows, as `forget` needs it."""
-        state = self._state
-        # A column that comes twice is copied twice, which is quicker than to look for it.
-        is_small = sparse.issparse(rows) and rows.nnz < len(state.records)
-        columns = rows.indices.copy() if is_small else None
-        records = state.records.copy() if columns is None else state.records.take(columns, axis=0)
-        return Snapshot(columns, records, float(state.scale[0]), int(state.cursor[0]))
 
-    def restore(self, saved: Snapshot) -> None:
-        """Put back what was saved; as often as wanted."""
-        self._state.records[slice(None) if saved.columns is None else saved.columns] = saved.records
-        self._state.scale[0], self._state.cursor[0] = saved.scale, saved.cursor
+def posterior_of(rows: Rows, prior: Prior, start: Any = None) -> DensePosterior:
+    """Posterior with all correlations of one linear predictor, or of as many as the prior has room for."""
+    kind = DensePosterior if prior.dim == rows.shape[1] else JointPosterior
+    return kind(rows, prior, start)
 
-    def forget(self, keep: float, prior: FactorialGaussian) -> None:
-        """Keep a share of what was learned beyond the prior: a power of the posterior times one of the prior."""
-        records, scale = self._state.records.copy(), self._state.scale.copy()
-        records[:, 0] += (1.0 - keep) * (prior.shift - records[:, 0])
-        records[:, 1] += (1.0 - keep) * (prior.precision - records[:, 1])
-        scale[0] += (1.0 - keep) * (prior.log_scale - scale[0])
-        self._state = State(records, records.view(np.uint64), scale, self._state.cursor)
 
-    def take(self, X: Any, targets: FloatArray, weights: FloatArray | None, batch_size: int) -> NDArray[np.int8]:
-        """Take in rows, a mini-batch of consecutive ones at a time; say for each batch what came of it."""
-        n, d = X.shape
-        cuts, visits, outcomes = self._plan(n, batch_size)
-        is_sparse = sparse.issparse(X)
-        y = readonly(np.ascontiguousarray(targets))
-        w = _NO_WEIGHTS if weights is None else readonly(np.ascontiguousarray(weights))
-        check_rows(X, y, w, self._state.records.shape[0])
-        if is_sparse:
-            entries = int(np.max(np.diff(X.indptr[cuts]), initial=0))
-            work = self._work(is_sparse, min(d, entries), min(n, batch_size), entries)
-        else:
-            work = self._work(is_sparse, d, min(n, batch_size), 0)
-        # What is visited after each batch does not matter where no site is kept.
-        batches, route = (data_of(X), y, w, cuts), (visits, visits, outcomes)
-        self.before = before = self.snapshot(X)
-        try:
-            self._sweep(self._loss, self._scheme, batches, self._state, self._store, route, self._options, work)
-        except BaseException:  # a signal that came while compiled code ran is raised when it returns
-            self.restore(before)
-            raise
-        done: NDArray[np.int8] = outcomes
-        return done
+def starts_of(loss: Any, rows: Any, free: Hyperparameters) -> list[Any]:
+    """Losses whose noise scales a search may have to start from."""
+    few = free.groups and free.scale and rows.shape[0] < 2 * rows.shape[1]
+    return [loss, with_scale(loss, 0.1 * loss.scale)] if few and offers(loss).squared is None else [loss]
 
-    def _plan(self, rows: int, batch_size: int) -> tuple[Any, Any, Any]:
-        """Cuts, visits and outcomes; kept, since most calls of a stream bring equally many rows."""
-        plan = self._plans.get((rows, batch_size))
-        if plan is None:
-            cuts = np.append(np.arange(0, rows, batch_size, dtype=np.int64), rows)
-            visits = np.arange(cuts.size - 1, dtype=np.intp)
-            plan = (cuts, visits, np.zeros(visits.size, dtype=np.int8))
-            self._plans = {(rows, batch_size): plan}
-        return plan
 
-    def _work(self, is_sparse: bool, width: int, rows: int, entries: int) -> Any:
-        """Scratch memory with enough room; dense and sparse rows leave different things in it, and have their own."""
-        room = self._rooms.get(is_sparse, (0, 0, 0))
-        if is_sparse not in self._works or width > room[0] or rows > room[1] or entries > room[2]:
-            room = (max(width, room[0]), max(rows, room[1]), max(entries, room[2]))
-            self._rooms[is_sparse], self._works[is_sparse] = room, work_for(*room)
-        return self._works[is_sparse]
+def log_density(found: Result, rows: Any, predictor: int) -> float:
+    """Log evidence with the normalisers of the loss, by which losses of different scales compare."""
+    weights, targets = rows.weights[slice(None)], rows.targets[predictor][slice(None)]
+    return found.log_evidence - float(weights @ log_normalizer(found.loss, targets))
+
+
+def update(
+    loss: Loss,
+    rows: Rows,
+    known: Sequence[Any],
+    priors: Sequence[Prior],
+    free: Hyperparameters,
+) -> Update:
+    """Update what is known of every linear predictor by EP within some rows."""
+    outcomes = []
+    for k, (before, prior) in enumerate(zip(known, priors, strict=True)):
+        tried = []
+        for start in starts_of(loss, rows, free):
+            work = posterior_of(rows, prior, before)
+            tried.append(run(start, rows, work, _OPTIONS, predictor=k, hyperparameters=replace(free)))
+        outcomes.append(max(tried, key=lambda one: log_density(one, rows, k)) if len(tried) > 1 else tried[0])
+    refused: Counter[Refusal] = Counter()
+    for outcome in outcomes:
+        for (_, why), count in outcome.trace.refusals.items():
+            refused[why] += count
+    status = next((o.status for o in outcomes if o.status not in _FINE), Status.SINGLE_PASS)
+    return Update(
+        tuple(o.sites for o in outcomes),
+        tuple(o.prior for o in outcomes),
+        outcomes[0].loss,
+        refused,
+        sum(o.trace.updates for o in outcomes),
+        status,
+        tuple(outcomes),
+    )
+
+
+def retire(
+    rows: Rows, results: Sequence[Result], known: Sequence[DenseNatural], priors: Sequence[Any], keep: int
+) -> Retired:
+    """Let all rows but ``keep`` leave a stream, after an update to ``results`` from what was ``known`` before.
+
+    ``priors`` are those under which sites are found that no longer change.
+    """
+    loss, settled, unsettled = results[0].loss, [], np.zeros(rows.shape[0])
+    for k, (result, prior) in enumerate(zip(results, priors, strict=True)):
+        sites, work = _sites_of(result, rows), posterior_of(rows, result.prior, result.sites)
+        if not np.array_equal(prior.precision, result.prior.precision) and work.scale(1.0, 1.0, prior):
+            wide = run(loss, rows, work, _OPTIONS, predictor=k, sites=sites)
+            work = posterior_of(rows, prior, wide.sites)
+        for part in work.parts(False):
+            one = sites.part(part)
+            one.mean[:], one.variance[:] = work.predictors(part)
+        unsettled += _unsettled(loss, rows.targets[k], rows.weights, sites)
+        settled.append((work, sites))
+    if offers(loss).pieces is not None:
+        unsettled = np.where(unsettled > 1.0, unsettled, 0.0)
+    order = np.lexsort((rows.order, unsettled))
+    gone, kept = (some[np.argsort(rows.order[some])] for some in np.split(order, [max(order.size - keep, 0)]))
+    is_gone = np.isin(np.arange(order.size), gone)
+    after, noise, weights = [], (0.0, 0.0), rows.weights[gone]
+    for before, targets, (work, sites) in zip(known, rows.targets, settled, strict=True):
+        flat, shift = np.zeros_like(work.flat), np.zeros_like(work.shift)
+        for part in work.parts(False):
+            one, share = sites.part(part), is_gone[part].astype(np.float64)
+            # Transposed, numbers, vectors and matrices have the rows as their last axis.
+            flat += work.flat_of_sites(part, (share * one.precision.T).T)
+            shift += work.sum_of_shifts(part, (share * one.shift.T).T)
+        theirs = sites.part(gone)
+        lower = np.tril(DenseNatural.of_flat(flat, shift).information)
+        scale = log_scale(loss, targets[gone], weights, theirs)
+        after.append(before.plus(DenseNatural(lower + np.tril(lower, -1).T, shift, scale)))
+        if "scale" in getattr(loss, "_fields", ()):
+            cavity = theirs.cavities(weights, 1.0, 1.0)
+            at = targets[gone], cavity.mean + theirs.offset, cavity.variance
+            slope, information = noise_slope(loss, *at, np.where(cavity.improper, 0.0, weights)).tolist()
+            information = max(information, 0.5 * abs(slope))
+            noise = information, information * math.log(loss.scale) + slope
+    return Retired(tuple(after), kept, gone, noise)
+
+
+def _sites_of(result: Result, rows: Rows) -> RowSites:
+    """Sites of all rows after a run, with step sizes of one."""
+    sites = RowSites.uniform(rows.shape[0], getattr(result.loss, "predictors", None), rows.offset)
+    sites.precision[:], sites.shift[:] = result.state["site_precision"], result.state["site_shift"]
+    return sites
+
+
+def _unsettled(loss: Any, targets: FloatArray, weights: FloatArray, sites: RowSites) -> FloatArray:
+    """By how many nats the site of every row is wrong a standard deviation of its cavity to each side of its mean.
+
+    Relative to the posterior mean; later rows may take the posterior there. Of several predictors, which offer no such
+    points, the share of the site in the posterior.
+    """
+    if sites.shift.ndim > 1:
+        return np.asarray(np.einsum("nij,nji->n", sites.precision, sites.variance))
+    cavity = sites.cavities(weights, 1.0, 1.0)
+    mean, std = cavity.mean + sites.offset, np.sqrt(cavity.variance)
+
+    def wrong(z: FloatArray) -> FloatArray:
+        beside = z - sites.offset
+        site = (sites.shift - 0.5 * sites.precision * beside) * beside
+        return np.asarray(-weights * loss.value(targets, z) - site)
+
+    with np.errstate(all="ignore"):
+        here = wrong(sites.mean + sites.offset)
+        found = np.abs(wrong(mean - std) - here) + np.abs(wrong(mean + std) - here)
+    return np.where(np.isfinite(found) & ~cavity.improper, found, np.inf)
+
+
+def update_row(
+    loss: Loss, x: FloatArray, target: float, known: DenseNatural, posterior: DenseGaussian
+) -> tuple[DenseNatural, DenseGaussian, Refusal | None]:
+    r"""Update a posterior by one row, in :math:`O(d^2)`.
+
+    The posterior before is the row's cavity, so its site is found in one step. With :math:`u = S^\top x` the root of
+    the covariance is revised by :math:`S' = S (I - a u u^\top)`, :math:`(1 - a u^\top u)^2 = 1/(1 + T u^\top u)`.
+    """
+    u = x @ posterior.root
+    m, v = float(x @ posterior.mean), float(u @ u)
+    tilt = tilts(loss, np.array([target]), np.array([m]), np.array([v]))
+    log_mass, moved, ratio = float(tilt.log_mass[0]), float(tilt.shift[0]), float(tilt.ratio[0])
+    if not (math.isfinite(log_mass + moved + ratio) and ratio > 0.0):
+        return known, posterior, Refusal.NONFINITE
+    precision = (1.0 / ratio - 1.0) / v if v > 0.0 else 0.0
+    shift = m * precision + (moved / (ratio * math.sqrt(v)) if v > 0.0 else 0.0)
+    grown = 1.0 + precision * v
+    if not (math.isfinite(precision + shift) and grown > 0.0):
+        return known, posterior, Refusal.NONFINITE if grown > 0.0 else Refusal.IMPROPER_POSTERIOR
+    gain = (shift - precision * m) / grown
+    # The integral of the posterior before times the site without its scale, from its height at the mean before.
+    site = (shift - 0.5 * precision * m) * m + 0.5 * gain * gain * grown * v - 0.5 * math.log(grown)
+    total = DenseNatural(
+        known.information + precision * (x[:, None] * x), known.shift + shift * x, known.log_scale + log_mass - site
+    )
+    along = posterior.root @ u
+    mean = posterior.mean + gain * along
+    shrink = (1.0 - 1.0 / math.sqrt(grown)) / v if v > 0.0 else 0.0
+    root = posterior.root - along[:, None] * (shrink * u)
+    return total, DenseGaussian(mean, root, posterior.log_mass + log_mass), None

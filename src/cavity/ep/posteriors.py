@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import LinAlgError
 from scipy.linalg.blas import dgemm, dgemv, dsyrk, dtrmm
-from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtpttr, dtrtri, dtrttp
+from scipy.linalg.lapack import dlauum, dpotrf, dpotri, dpotrs, dtpttr, dtrtri, dtrttp
 
 from cavity._types import FloatArray
 from cavity.factors.rows import Rows
@@ -379,14 +379,10 @@ class DensePosterior:
 
     def _rows_of(self, part: slice) -> FloatArray:
         """Rows of a block in double precision, and room for as many in the buffer."""
-        if self._kept:
-            if self._block[1].shape != self.rows.shape:
-                self._block = slice(0, self.rows.shape[0]), self.rows.block(slice(0, self.rows.shape[0]))
-            A = self._block[1][part]
-        else:
-            if self._block[0] != part:
-                self._block = part, self.rows.block(part)
-            A = self._block[1]
+        held = slice(0, self.rows.shape[0]) if self._kept else part
+        if self._block[0] != held:
+            self._block = held, self.rows.block(held)
+        A = self._block[1][part] if self._kept else self._block[1]
         if len(self._buffer) < len(A):
             self._buffer = np.empty(A.shape)
         return A
@@ -436,6 +432,15 @@ class JointPosterior(DensePosterior):
         A, k = self._rows_of(part), self.count
         n, d = A.shape
         variance, covariance = np.empty((n, k, k)), self._inverse_precision()
+        if d <= _NARROW:
+            (upper, lower), (left, right) = np.tril_indices(k), np.triu_indices(d)
+            # Of a block only its symmetric part counts, whose entries beside the diagonal occur twice.
+            blocks = covariance.reshape(k, d, k, d)[upper, :, lower]
+            each = np.where(left == right, 0.5, 1.0) * (blocks[:, left, right] + blocks[:, right, left])
+            for piece in _pieces(n, 16 * left.size):
+                found = dgemm(1.0, _squares(A[piece]).T, each.T)
+                variance[piece, upper, lower] = variance[piece, lower, upper] = found
+            return self.means(part), variance
         for piece in _pieces(n, self.prior.dim):
             rows = A[piece]
             for i in range(k):
@@ -449,6 +454,18 @@ class JointPosterior(DensePosterior):
         """Add precisions of the sites of a block to a matrix, of which the lower triangle counts, in place."""
         A, k = self._rows_of(part), self.count
         n, d = A.shape
+        if d <= _NARROW:
+            (upper, lower), (left, right) = np.tril_indices(k), np.triu_indices(d)
+            sums = np.zeros((left.size, upper.size), order="F")
+            for piece in _pieces(n, 16 * left.size):
+                weights = np.ascontiguousarray(precisions[piece, upper, lower])
+                squares = _squares(A[piece])
+                sums = dgemm(1.0, squares.T, weights.T, trans_a=1, trans_b=1, beta=1.0, c=sums, overwrite_c=1)
+            block = np.empty((d, d))
+            for a, b, entries in zip(upper, lower, sums.T, strict=True):
+                block[left, right] = block[right, left] = entries
+                information[a * d : (a + 1) * d, b * d : (b + 1) * d] += block
+            return information
         for piece in _pieces(n, self.prior.dim):
             rows = A[piece]
             for i in range(k):
@@ -460,14 +477,10 @@ class JointPosterior(DensePosterior):
         """Sum up shifts of the sites of a block of rows."""
         return np.asarray(dgemm(1.0, self._rows_of(part).T, np.asfortranarray(shifts)).ravel(order="F"))
 
-    def variance(self) -> FloatArray:
-        """Posterior variances of the coefficients."""
-        return np.diag(self._inverse_precision()).copy()
-
     def _inverse_precision(self) -> FloatArray:
         """Lower triangle of the covariance, the diagonal blocks whole."""
         if self._covariance[0] is not self.root:
-            inverse, _ = dpotri(self.root, lower=1)
+            inverse, _ = dlauum(self._inverse(), lower=1)
             d = self.rows.shape[1]
             for i in range(0, self.prior.dim, d):
                 block = np.tril(inverse[i : i + d, i : i + d])
@@ -535,7 +548,7 @@ class SparsePosterior:
         # A factorisation costs about the same for any block, so there are few of them.
         n = self.rows.shape[0]
         most = n if self._analysed is not None else self.rows.csr_at_once
-        return row_blocks(n, min(max(100, n // 64) if first else -(-n // 2), most), most, first)
+        return row_blocks(n, min(max(100, n // 16) if first else -(-n // 2), most), most, first)
 
     def means(self, part: slice) -> FloatArray:
         """Means of the linear predictors of a block of rows."""
@@ -689,6 +702,17 @@ def row_blocks(rows: int, size: int, most: int | None = None, doubling: bool = F
         while ends[-1] < rows:
             ends.append(min(ends[-1] + min(ends[-1], most or rows), rows))
     return [slice(a, b) for a, b in pairwise(ends)]
+
+
+def _squares(rows: FloatArray) -> FloatArray:
+    """Products of any two entries of a row, one line per entry of the upper triangle."""
+    columns = np.ascontiguousarray(rows.T)
+    d, n = columns.shape
+    found, start = np.empty((d * (d + 1) // 2, n)), 0
+    for i in range(d):
+        np.multiply(columns[i:], columns[i], out=found[start : start + d - i])
+        start += d - i
+    return found
 
 
 def _pieces(rows: int, columns: int) -> list[slice]:

@@ -229,6 +229,8 @@ class Result:
         The prior and the loss that the run ended with, where these were found with the posterior.
     noise
         Slope and information of the log evidence in the logarithm of a noise scale that was found.
+    row_sites
+        Sites of all rows with the predictors under this posterior, in visiting order, of runs by blocks of rows.
     state
         Numbers and arrays by name, from which `cavity.fit` continues bit for bit; `numpy.savez` writes them to a file.
     evaluations
@@ -246,6 +248,7 @@ class Result:
     prior: Prior
     loss: Any = None
     noise: FloatArray | None = field(default=None, repr=False)
+    row_sites: Any = field(default=None, repr=False)
     state: Mapping[str, Any] = field(default_factory=dict, repr=False)
     evaluations: int = 0
     problem: Any = field(default=None, repr=False)

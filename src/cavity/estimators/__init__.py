@@ -2,6 +2,8 @@
 
 from cavity.estimators.base import ConditionalDeviationsWarning
 from cavity.estimators.classifier import EPClassifier
+from cavity.estimators.comparison import compare
+from cavity.estimators.exact import ExactDraws, PosteriorCheck
 from cavity.estimators.files import load, save
 from cavity.estimators.parameters import Plan
 from cavity.estimators.progress import Progress
@@ -12,9 +14,12 @@ __all__ = [
     "ConditionalDeviationsWarning",
     "EPClassifier",
     "EPRegressor",
+    "ExactDraws",
     "Plan",
+    "PosteriorCheck",
     "Progress",
     "SortedStreamWarning",
+    "compare",
     "load",
     "save",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, Self
 
@@ -14,21 +15,24 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils import Tags
 
-from cavity._checks import whole_number
-from cavity._types import FloatArray
+from cavity._checks import flag, nonnegative_number, one_of, whole_number
+from cavity._types import FloatArray, IndexArray
 from cavity.ep.hyperparameters import Hyperparameters
+from cavity.ep.leave_one_out import LeftOut
 from cavity.ep.posteriors import Gaussian
 from cavity.ep.result import Result, Status
-from cavity.estimators import reports, streams, term_reports
+from cavity.estimators import exact, reports, row_findings, streams, term_reports
 from cavity.estimators.checkpoints import Checkpoint, described
 from cavity.estimators.columns import ColumnDesign, FirstRows, Preprocessing
 from cavity.estimators.fitted import Fitted
-from cavity.estimators.parameters import Parameters, Plan, of_each, plan_fit, threads_for
-from cavity.estimators.rows import NoWeightError, Totals, forgetting
+from cavity.estimators.parameters import MOST_ROWS, Parameters, Plan, of_each, plan_fit, threads_for
+from cavity.estimators.row_findings import Densities, RowFindings
+from cavity.estimators.rows import Data, NoWeightError, Totals, forgetting
 from cavity.estimators.runs import Checkpoints, InMemory, Prepared, Problem, Source, is_source
 from cavity.estimators.term_design import TermDesign
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.factors.rows import Rows
+from cavity.gaussians.affine import Change
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.losses import Loss
 
@@ -86,6 +90,10 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
     All that fitting finds is one frozen value, which takes the place of the one before when all is done: a call that
     raises changes nothing.
     """
+
+    # Parameters that all estimators have, and which they document.
+    errors: str
+    loo_refit: bool
 
     # What reads labels or numbers: `of(model, before)` checks the parameters that only one of the estimators has.
     _targets_kind: Any
@@ -181,22 +189,22 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
     @property
     def coef_(self) -> FloatArray:
         """Posterior means of the coefficients."""
-        return self._public(self._fitted.posterior.moments[0][:, : self._fitted.design.width])
+        return self._public(self._fitted.errors.moments[0][:, : self._fitted.design.width])
 
     @property
     def coef_std_(self) -> FloatArray:
         """Posterior standard deviations of the coefficients."""
-        return self._public(self._fitted.posterior.moments[1][:, : self._fitted.design.width])
+        return self._public(self._fitted.errors.moments[1][:, : self._fitted.design.width])
 
     @property
     def intercept_(self) -> Any:
         """Posterior mean of the intercept; zero without one."""
-        return self._public(np.sum(self._fitted.posterior.moments[0][:, self._fitted.design.width :], axis=1))
+        return self._public(np.sum(self._fitted.errors.moments[0][:, self._fitted.design.width :], axis=1))
 
     @property
     def intercept_std_(self) -> Any:
         """Posterior standard deviation of the intercept; zero without one."""
-        return self._public(np.sum(self._fitted.posterior.moments[1][:, self._fitted.design.width :], axis=1))
+        return self._public(np.sum(self._fitted.errors.moments[1][:, self._fitted.design.width :], axis=1))
 
     def _public(self, values: FloatArray) -> Any:
         """One linear predictor per row, as scikit-learn's classifiers have it, or the only one."""
@@ -207,7 +215,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
     @property
     def covariance_(self) -> Any:
         """Posterior covariances of coefficients and intercept, the intercept last."""
-        posterior = self.posterior_
+        posterior = self._fitted.errors.each
         if posterior[0].dim > WIDEST_COVARIANCE:
             raise ValueError(
                 f"covariance_ holds dim² numbers: at most {WIDEST_COVARIANCE} columns, got {posterior[0].dim}; "
@@ -240,6 +248,42 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
     def log_evidence_(self) -> float:
         """Estimate of the logarithm of the data's density under the model, summed over the linear predictors."""
         return float(sum(p.log_mass for p in self._fitted.posteriors))
+
+    @property
+    def loo_(self) -> FloatArray:
+        """Logarithm of the predictive density of every row of the fit without itself, in the order of the rows given.
+
+        From EP's cavities, without a refit; NaN for rows of weight zero. Probabilities of labels for a classifier.
+        """
+        return self._densities.each.copy()
+
+    @property
+    def elpd_loo_(self) -> float:
+        """Sum of `loo_` over the rows, by their weights: what the model predicts of new rows."""
+        return self._densities.total
+
+    @property
+    def elpd_loo_std_(self) -> float:
+        """Standard error of `elpd_loo_`."""
+        return self._densities.std
+
+    @property
+    def loo_unreliable_(self) -> IndexArray:
+        """Rows that move their own predictor so far that `loo_` is not what a refit would say.
+
+        With ``loo_refit=True`` these are refitted, and none is left.
+        """
+        return self._densities.unreliable.copy()
+
+    @property
+    def _densities(self) -> Densities:
+        found = self._fitted.rows
+        if found is None:
+            raise AttributeError(
+                "rows are left out after fit, in memory and with correlations; not in streams, merged models or with "
+                "covariance='diagonal'"
+            )
+        return found.densities
 
     def sample_coef(
         self, n: int = 1, random_state: Any = None, return_intercept: bool = False
@@ -274,6 +318,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         offset: ArrayLike | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         every: float = 60.0,
+        clusters: ArrayLike | None = None,
     ) -> Self:
         """Fit the posterior to data.
 
@@ -295,6 +340,9 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             used with ``covariance="diagonal"``.
         every : float, default=60.0
             Minimum number of seconds between two writes of the checkpoint.
+        clusters : array-like of shape (n_samples,), optional
+            Labels of the clusters that the rows belong to, for ``errors="cluster"``: rows of different clusters are
+            independent.
 
         Returns
         -------
@@ -302,36 +350,100 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             The fitted estimator.
         """
         p, targets = Parameters.of(self), self._targets_kind.of(self)
+        errors = self._checked_errors(clusters)
         if is_source(X):
-            if y is not None or sample_weight is not None or offset is not None:
+            if not y is sample_weight is offset is clusters is None:
                 raise ValueError("a table names its target, weights and offsets itself: pass the table alone")
-            rows, known = self._prepare_source(p, targets, X)
+            if p.formula is None:
+                rows, known = self._prepare_source(p, targets, X)
+            else:
+                rows, known = self._prepare_frame(p, targets, X)
+            kept = None
         else:
+            y = p.formula.targets(X) if y is None and p.formula is not None else y
             rows, known = self._prepare_arrays(p, targets, X, y, sample_weight, offset)
+            kept = row_findings.rows_kept(sample_weight, getattr(self, "class_weight", None), y)
         try:
             opened = None if checkpoint is None else partial(self._checkpoint, checkpoint, every)
-            state = self._learn(p, rows, opened, *known)
+            state, outcomes = self._learn(p, rows, opened, *known)
+            has_matrix = isinstance(rows, InMemory) and state.plan.covariance == "full"
+            if errors != "posterior" and not has_matrix:
+                if self.errors != "auto" or clusters is not None:
+                    raise ValueError(f"errors={errors!r} needs rows in memory and covariance='full'")
+                errors = "posterior"
+            if isinstance(rows, InMemory) and state.plan.covariance != "diagonal":
+                given = rows.data.X.shape[0] if kept is None else kept.size
+                members = None if clusters is None else row_findings.checked_clusters(clusters, given)
+                state = state.revised(rows=self._findings(state, rows, outcomes, errors, members, kept))
         finally:
             rows.close()
         self._warn(state, 3)
         self._state, self._path = state, None
         return self
 
+    def _checked_errors(self, clusters: Any) -> str:
+        """Which errors are reported."""
+        errors = one_of("errors", self.errors, ("auto", "posterior", "robust", "cluster"))
+        if errors == "auto":
+            is_quantile = getattr(self, "loss", None) == "quantile"
+            errors = "cluster" if clusters is not None else "robust" if is_quantile else "posterior"
+        if (errors == "cluster") != (clusters is not None):
+            raise ValueError(f"errors='cluster' and clusters= belong together, got errors={self.errors!r}")
+        return errors
+
+    def _findings(
+        self, state: Fitted, rows: InMemory, outcomes: list[Result], errors: str, clusters: Any, kept: Any
+    ) -> RowFindings:
+        """Leave rows out, and sum up what robust errors and the shapes of marginals need."""
+        distinct = rows.rows
+        with threads_for(rows.shape, None):
+            left = row_findings.left_out(distinct, outcomes, flag("loo_refit", self.loo_refit))
+            own, factor = self._without_themselves(state, distinct, left)
+            reliable = np.all([one.is_reliable for one in left], axis=0)
+            told = [row_findings.in_given_order(rows, a, kept) for a in (own, np.where(reliable, 0.0, 1.0))]
+            weights = np.zeros(told[0].size)
+            weights[slice(None) if kept is None else kept] = 1.0 if rows.data.weights is None else rows.data.weights
+            densities = Densities(told[0], weights, np.flatnonzero(told[1] == 1.0))
+            scatter = None
+            if errors != "posterior":
+                scatter = row_findings.scatters(rows, outcomes, clusters, kept)
+            change = Change(*state.columns, state.design.intercept, state.design.effects)
+            shapes = None if scatter is not None else row_findings.shapes_of(distinct, outcomes, change)
+        return RowFindings(densities, factor, scatter, shapes)
+
+    def _without_themselves(self, state: Fitted, rows: Rows, left: list[LeftOut]) -> tuple[FloatArray, float]:
+        """Log densities of distinct rows without themselves, in units of the targets, and the factor of log odds."""
+        raise NotImplementedError
+
     def _prepare_arrays(
         self, p: Parameters, targets: Any, X: Any, y: Any, sample_weight: Any, offset: Any
     ) -> tuple[Prepared, tuple[Any, ...]]:
         """Check arrays, and order their rows for the visits."""
         design, X, y, offset = self._first_rows(p, targets, X, y, sample_weight, offset)
+        if p.formula is not None and targets.kind == "reals" and targets.finds_scale:
+            design.terms.require_repeats(X)
         targets, data, totals = targets.with_intercept(design.intercept).read(X, y, sample_weight, offset)
-        sums = ColumnSums.of(data.X, data.weights) if design.needs_sums else None
+        sums = ColumnSums.of(data.X, data.weights) if design.needs_sums or targets.is_linear else None
         columns = design.columns(sums)
-        joint = targets.joint(data.X.shape[0], design.width + design.intercept, p.covariance, stream=False)
+        # In the space of the rows coefficients are independent: terms have no fewer rows than columns in that sense.
+        width, is_plain = design.width + design.intercept, p.formula is None
+        if p.covariance == "rows" and not is_plain:
+            raise ValueError("covariance='rows' is for independent coefficients, not for a formula: leave it at 'auto'")
+        joint = targets.joint(data.X.shape[0] if is_plain else max(data.X.shape[0], width), width, p.covariance, False)
         if joint is not None:
             targets, data = targets.of_joint(data)
         units = None if sums is None else columns
         rows = Rows.arrange(data.X, data.targets, data.weights, design.intercept, data.offset, units)
         coupled = None if p.formula is None else design.coupled()
-        return InMemory(data, rows, coupled=coupled), (design, targets, columns, sums, totals, joint)
+        most_rows = MOST_ROWS if is_plain else 0
+        return InMemory(data, rows, most_rows=most_rows, coupled=coupled), (
+            design,
+            targets,
+            columns,
+            sums,
+            totals,
+            joint,
+        )
 
     def _first_rows(
         self, p: Parameters, targets: Any, X: Any, y: Any, sample_weight: Any, offset: Any
@@ -342,7 +454,25 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             first = FirstRows.of(self, X, y, numeric)
             return ColumnDesign.of(p, first.features, first.names, first.levels), first.matrix, first.targets, offset
         design, rows = TermDesign.learn(p, X, sample_weight, targets.kind == "reals")
-        return design, rows, design.checked_targets(self, rows, X, y, numeric), design.offset(X, offset)
+        return design, rows, design.checked_targets(self, rows, y, numeric), design.offset(X, offset)
+
+    def _prepare_frame(self, p: Parameters, targets: Any, source: Any) -> tuple[Prepared, tuple[Any, ...]]:
+        """Read the columns of a table into memory, as terms need them."""
+        if not hasattr(source, "cavity_frames"):
+            raise ValueError("a formula or terms need rows in memory or a Table: compute the collection first")
+        blocks = list(source.cavity_frames(targets.kind == "signs"))
+        frame = {name: np.concatenate([block.rows[name] for block in blocks]) for name in blocks[0].rows}
+        y, weights, offset = (
+            None if getattr(blocks[0], role) is None else np.concatenate([getattr(block, role) for block in blocks])
+            for role in ("target", "weight", "offset")
+        )
+        formula: Any = p.formula
+        y = formula.targets(frame) if y is None else y
+        rows, (design, *known) = self._prepare_arrays(p, targets, frame, y, weights, offset)
+        source.cavity_check(design.terms.variables)
+        roles = source.target or design.target, source.weight, source.offset
+        done = Preprocessing((), np.zeros(0), (), *roles)
+        return rows, (replace(design, preprocessing=done.plain()), *known)
 
     def _prepare_source(self, p: Parameters, targets: Any, source: Source) -> tuple[Prepared, tuple[Any, ...]]:
         """Prepare the rows of a table or a Dask collection, by their summary."""
@@ -352,7 +482,11 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             levels = {name: list(known) for name, known in summary.categories.items()}
             design = ColumnDesign.of(p, summary.features, names, levels, summary.preprocessing)
             targets, coding, totals = targets.adopt(summary)
-            sums = summary.sums.wider(design.width - summary.sums.mean.size) if design.needs_sums else None
+            sums = (
+                summary.sums.wider(design.width - summary.sums.mean.size)
+                if design.needs_sums or targets.is_linear
+                else None
+            )
             columns, width = design.columns(sums), design.width + design.intercept
             joint = targets.joint(int(summary.weight), width, p.covariance, stream=False)
             if joint is not None:
@@ -374,7 +508,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         sums: ColumnSums | None,
         totals: Totals,
         joint: tuple[Any, Plan] | None,
-    ) -> Fitted:
+    ) -> tuple[Fitted, list[Result]]:
         """Plan, run EP, and gather what it found."""
         loss, analysis = targets.loss, None
         if joint is None:
@@ -414,7 +548,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
                 found=None if plan.covariance == "sparse" else tuple(o.posterior for o in outcomes),
             )
             state.check_finite()
-        return state
+        return state, outcomes
 
     def _checkpoint(self, path: str | os.PathLike[str], every: float, digest: str) -> Checkpoint:
         """Open the checkpoint of a fit to data of this digest."""
@@ -429,7 +563,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         if plan.covariance == "diagonal" and plan.chosen and is_new:
             text = (
                 "standard deviations are conditional on the other coefficients, and so too small where columns are "
-                f"correlated: {plan.reason}. Use fewer columns; covariance='diagonal' accepts this without a "
+                f"correlated: {plan.reason}. Use fewer rows or columns; covariance='diagonal' accepts this without a "
                 "warning"
             )
             warnings.warn(text, ConditionalDeviationsWarning, stacklevel=level)
@@ -467,6 +601,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         before, numeric = self._state, targets.kind != "signs"
         told = {name: described(value) for name, value in self.get_params().items() if name not in _MAY_CHANGE}
         share, weights = forgetting(forget, halflife, sample_weight, X)
+        y = p.formula.targets(X) if y is None and p.formula is not None else y
         try:
             if before is None:
                 design, X, y, offset = self._first_rows(p, targets, X, y, weights, offset)
@@ -476,7 +611,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
                 _refuse_other(before.stream.parameters, told)
                 design = before.design
                 if not (design.is_plain(X) and targets.can_read(y, X.shape[0])):
-                    offset = design.offset(X, offset)
+                    offset = design.offset(X, offset) if design.offsets else offset
                     X, y = design.rows(self, X, y, numeric)
                 targets = targets.with_intercept(design.intercept)
                 targets, data, totals = targets.read(X, y, weights, offset)
@@ -542,7 +677,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         """Return the state, rows checked and encoded for it, and their offsets, without the effects of some terms."""
         fitted = self._fitted
         design = fitted.design
-        return fitted, design.matrix(self, X, exclude), design.offset(X, offset)
+        return fitted, design.matrix(self, X, exclude), design.offset(X, offset) if design.offsets else offset
 
     def blocks(self, table: Any) -> Iterator[Any]:
         """Blocks of a table, encoded for this model, in order.
@@ -553,6 +688,8 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             A table with the columns that the model was fitted to.
         """
         design = self._present.design
+        if isinstance(design, TermDesign):
+            return table.cavity_frames(is_classifier(self))
         if design.preprocessing is not None:
             done = Preprocessing.of(design.preprocessing)
         elif design.feature_names is not None:  # fitted to a DataFrame, which has the same columns
@@ -562,12 +699,94 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 "this model was fitted to arrays without names of columns: pass arrays to it, or fit a model to a table"
             )
-        found: Iterator[Any] = table.cavity_blocks(done, design.levels, is_classifier(self))
-        return found
+        return table.cavity_blocks(done, design.levels, is_classifier(self))
+
+    # The exact posterior.
+
+    def check(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+        draws: int = 4000,
+        random_state: int | None = 0,
+    ) -> exact.PosteriorCheck:
+        """Check whether the posterior is right, by weighted draws: seconds, not minutes.
+
+        Draws from EP's posterior are weighted by the exact one, given the hyperparameters that were found.
+
+        Parameters
+        ----------
+        X, y, sample_weight, offset
+            The rows that the model was fitted to.
+        draws : int, default=4000
+            Number of draws.
+        random_state : int or None, default=0
+            Seed of the draws.
+
+        Returns
+        -------
+        PosteriorCheck
+            What was found; ``print`` tells it in words.
+        """
+        fitted, data = self._data(X, y, sample_weight, offset)
+        rng = np.random.default_rng(random_state)
+        return exact.check(fitted, data, whole_number("draws", draws, least=100), rng, self._coefficient_names())
+
+    def sample(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+        draws: int = 1000,
+        max_seconds: float = 60.0,
+        random_state: int | None = 0,
+    ) -> exact.ExactDraws:
+        """Draw from the exact posterior, given the hyperparameters that were found.
+
+        Elliptical slice sampling, by many chains that start from EP's posterior. There is nothing to tune, and losses
+        with kinks are sampled as smooth ones are.
+
+        Parameters
+        ----------
+        X, y, sample_weight, offset
+            The rows that the model was fitted to.
+        draws : int, default=1000
+            Number of effective draws of every coefficient.
+        max_seconds : float, default=60.0
+            When to stop, with a warning, although there are fewer.
+        random_state : int or None, default=0
+            Seed of the draws.
+
+        Returns
+        -------
+        ExactDraws
+            The draws, with their effective number and R-hat.
+        """
+        fitted, data = self._data(X, y, sample_weight, offset)
+        number, seconds = whole_number("draws", draws, least=1), nonnegative_number("max_seconds", max_seconds)
+        return exact.sample(
+            fitted, data, number, seconds, np.random.default_rng(random_state), self._coefficient_names()
+        )
+
+    def _data(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Fitted, Data]:
+        """Check and encode rows for the state."""
+        fitted = self._fitted
+        matrix, y = fitted.design.rows(self, X, y, fitted.targets.kind != "signs")
+        return fitted, fitted.targets.read(matrix, y, sample_weight, fitted.design.offset(X, offset))[1]
+
+    def _coefficient_names(self) -> tuple[str, ...]:
+        """Names of the coefficients, the intercept last, those of one predictor after the other."""
+        fitted = self._fitted
+        names = [*fitted.design.names, *(["intercept"] if fitted.design.intercept else [])]
+        groups = fitted.targets.names(fitted.loss)
+        return tuple(names if groups is None else [f"{group} {name}" for group in groups for name in names])
 
     # Reports.
 
-    def summary(self, level: float = 0.95, levels: bool = False) -> Any:
+    def summary(self, level: float = 0.95, levels: bool = False, top: int | None = None) -> Any:
         """Table of coefficients with means, standard deviations, intervals and the probability of being positive.
 
         For the logistic loss, counts and positive targets, the table also contains the exponentials of the mean and the
@@ -587,6 +806,9 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             Posterior probability of the intervals.
         levels : bool, default=False
             Whether a model with terms has a further block ``"levels"`` with the effects of all levels.
+        top : int or None, default=None
+            Show this many coefficients only, those that are largest relative to their standard deviation; of a model
+            without terms.
 
         Returns
         -------
@@ -596,7 +818,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         fitted = self._fitted
         if isinstance(fitted.design, TermDesign):
             return term_reports.summary(fitted, level, levels)
-        return reports.summary(fitted, level)
+        return reports.summary(fitted, level, None if top is None else whole_number("top", top, least=1))
 
     def effects(self, name: str, level: float = 0.95) -> Any:
         """Table of the effects of the levels of a group, or of the regions of a map, with intervals.
@@ -666,7 +888,20 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         return term_reports.plot_terms(self._fitted, level, top)
 
     def summary_columns(self, level: float = 0.95) -> tuple[list[Any], dict[str, FloatArray]]:
-        """Labels and columns of `summary`, for those who do without pandas; arguments as there."""
+        """Labels and columns of `summary`, for those who do without pandas.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Posterior probability of the intervals.
+        top : int or None, default=None
+            Show this many coefficients only, those that are largest relative to their standard deviation.
+
+        Returns
+        -------
+        tuple of list and dict
+            Labels of the rows, and columns of numbers by their names.
+        """
         fitted = self._fitted
         own = term_reports if isinstance(fitted.design, TermDesign) else reports
         return own.summary_columns(fitted, level)

@@ -12,6 +12,8 @@ from sklearn.base import ClassifierMixin
 
 from cavity._checks import whole_number
 from cavity._types import FloatArray
+from cavity.ep.calibration import calibrating_factor, scaled
+from cavity.ep.leave_one_out import LeftOut
 from cavity.estimators import reports
 from cavity.estimators.base import LinearEP, over_blocks, predicted_targets
 from cavity.estimators.fitted import Fitted
@@ -21,9 +23,11 @@ from cavity.estimators.progress import Verbose
 from cavity.estimators.regressor import accuracy
 from cavity.estimators.rows import checked_offset
 from cavity.estimators.runs import is_source
+from cavity.factors.rows import Rows
 from cavity.losses import Loss, offers
 from cavity.losses.joint import Softmax
-from cavity.moments import joint_log_masses, joint_means, log_mean_logistic
+from cavity.moments import joint_log_masses, joint_means
+from cavity.moments.logistic import log_mean_and_slopes
 
 # Nodes for links other than the logistic: places that are fine around the border of the classes and coarse far out,
 # where slow links rise, and steps in standard deviations around the peak of link times Gaussian.
@@ -42,7 +46,7 @@ def log_probabilities(loss: Loss, mean: FloatArray, variance: FloatArray) -> Flo
     with np.errstate(all="ignore"):
         if slope is not None:
             less = np.where(m > 0.0, -1.0, 1.0)
-            low = log_mean_logistic(-slope * np.abs(m), slope**2 * v)
+            low = log_mean_and_slopes(-slope * np.abs(m), slope**2 * v)[0]
         else:
             less = np.where(_gap(loss, 1.0, m) > 0.0, -1.0, 1.0)
             parts = [slice(i, i + 1024) for i in range(0, max(m.size, 1), 1024)]  # 160 nodes and middles: 2.6 MB
@@ -129,6 +133,23 @@ def class_probabilities(fitted: Fitted, X: Any, offset: Any, means: Any = softma
     return found
 
 
+def _log_proba(fitted: Fitted, X: Any, offset: Any) -> FloatArray:
+    """Log probabilities of all classes, with the factor that calibrates them."""
+    if fitted.is_joint:
+        return scaled(class_probabilities(fitted, X, offset, softmax_log_probability), fitted.factor)
+    logs = normalised(log_probabilities(fitted.loss, *fitted.posterior.predictors(X, offset)))
+    return logs if fitted.factor == 1.0 else scaled(logs, fitted.factor)
+
+
+def _left_out_classes(left: LeftOut, classes: int) -> FloatArray:
+    """Log probabilities of classes for rows without themselves; NaN where what is left is improper."""
+    fine = np.isfinite(np.sum(left.mean, axis=1) + np.sum(left.variance, axis=(1, 2)))
+    found = np.full((fine.size, classes), np.nan)
+    if np.any(fine):
+        found[fine] = softmax_log_probability(left.mean[fine], left.variance[fine], classes)
+    return found
+
+
 class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     r"""Linear classifier with a posterior: means, standard deviations and correlations of all coefficients.
 
@@ -164,17 +185,27 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         Whether to add a constant column.
     intercept_prior_variance : float, default=100.0
         Prior variance of the intercept.
-    covariance : {"auto", "full", "sparse", "diagonal"}, default="auto"
+    covariance : {"auto", "full", "sparse", "rows", "diagonal"}, default="auto"
         Form of the posterior. ``"full"`` keeps all correlations, for at most 5000 columns. ``"sparse"`` keeps them in a
-        sparse precision matrix, for many one-hot columns. ``"diagonal"`` treats the coefficients as independent, so
-        that standard deviations are conditional on the other coefficients; it is fitted by exact projection of
-        mini-batches of 10 rows. ``"auto"`` uses the first of the three that the size of the data allows, and warns if
-        that is the last; `plan_` shows the choice.
+        sparse precision matrix, for many one-hot columns. ``"rows"`` keeps them in the space of the rows, for at most
+        5000 rows of any number of columns; the rows become part of the model. ``"diagonal"`` treats the coefficients as
+        independent, so that standard deviations are conditional on the other coefficients; it is fitted by exact
+        projection of mini-batches of 10 rows. ``"auto"`` uses one of the first three where the size of the data allows
+        it, and warns if it does not; `plan_` shows the choice.
     max_iter : int, default=100
         Maximum number of loops over the rows. 1 is a single pass.
     tol : float, default=0.01
         The fit ends when the estimated remaining change is below this many standard deviations for every mean, and
         below this share for every variance.
+    errors : {"auto", "posterior", "robust", "cluster"}, default="auto"
+        Errors of the coefficients in `coef_std_`, `summary` and `contrast`: those of the posterior, or those that the
+        scatter of the rows, or of clusters of rows, gives whatever the model ("sandwich"). ``"auto"`` is ``"cluster"``
+        where ``fit`` is given clusters, else ``"posterior"``. Probabilities come from the posterior.
+    calibration : "loo" or None, default=None
+        With ``"loo"``, log odds are multiplied by one factor, `calibration_`, for which the probabilities of the rows
+        without themselves are the best. Coefficients stay as they are.
+    loo_refit : bool, default=False
+        Whether to refit rows that move their own predictor by more than a standard deviation, one by one, for `loo_`.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply the weights of the rows.
     random_state : int, RandomState or None, default=None
@@ -209,6 +240,14 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     prior_units_ : ndarray of shape (n_features,)
         Units of the columns in which an estimated variance is: ``prior_variance_ / prior_units_**2`` is that of the
         coefficients in raw units.
+    loo_ : ndarray of shape (n_samples,)
+        Log probability of the label of every row without that row, from EP's cavities; in the order of the rows given.
+    elpd_loo_, elpd_loo_std_ : float
+        Sum of `loo_` by the weights of the rows, and its standard error; see `cavity.compare`.
+    loo_unreliable_ : ndarray
+        Rows whose `loo_` a refit would change.
+    calibration_ : float
+        Factor of the log odds; one without ``calibration="loo"``.
     plan_ : Plan
         The form of the posterior, and why it was chosen; use ``print(model.plan_)``.
     trace_ : Trace or tuple of Trace
@@ -242,6 +281,9 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         covariance: str = "auto",
         max_iter: int = 100,
         tol: float = 0.01,
+        errors: str = "auto",
+        calibration: str | None = None,
+        loo_refit: bool = False,
         class_weight: Any = None,
         random_state: Any = None,
         verbose: Verbose = None,
@@ -258,6 +300,9 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         self.covariance = covariance
         self.max_iter = max_iter
         self.tol = tol
+        self.errors = errors
+        self.calibration = calibration
+        self.loo_refit = loo_refit
         self.class_weight = class_weight
         self.random_state = random_state
         self.verbose = verbose
@@ -274,8 +319,8 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     ) -> Self:
         """Update the posterior with new rows, of which some are kept for a while.
 
-        The first rows, up to 2^18 numbers, are kept and fitted together, as `fit` does; later the last ones, up to ten
-        per coefficient. Files of the model contain them.
+        Rows are kept and fitted together, as `fit` does, up to 2^18 numbers, or twenty rows per coefficient where these
+        are more; then half of them go. Files of the model contain those that are kept.
         With at most 500 columns, dense or CSR, all correlations are kept, at a cost of O(n_features²) per row and
         O(n_features³) per call. With more columns, or with ``covariance="diagonal"``, the coefficients are treated as
         independent. The prior variance, unless given, is updated as well.
@@ -303,6 +348,11 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
             targets = Labels.of(self, None if self._state is None else self._state.targets).with_classes(classes)
             self._take(p, targets, X, y, sample_weight, forget, offset, halflife)
         return self
+
+    @property
+    def calibration_(self) -> float:
+        """Factor of the log odds; one without ``calibration="loo"``."""
+        return self._fitted.factor
 
     @property
     def classes_(self) -> Any:
@@ -340,9 +390,9 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         if return_std:
             return by_row(mean), by_row(np.sqrt(variance))
         if fitted.is_joint:
-            return log_odds(class_probabilities(fitted, X, offset, softmax_log_probability))
+            return log_odds(scaled(class_probabilities(fitted, X, offset, softmax_log_probability), fitted.factor))
         negative, positive = log_probabilities(fitted.loss, mean, variance)
-        return by_row(positive - negative)
+        return by_row(fitted.factor * (positive - negative))
 
     @over_blocks
     def predict(self, X: Any, offset: ArrayLike | None = None, exclude: Sequence[str] = ()) -> Any:
@@ -373,17 +423,14 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
             Rows sum to one.
         """
         fitted, X, offset = self._rows(X, offset, exclude)
-        if fitted.is_joint:
+        if fitted.is_joint and fitted.factor == 1.0:
             return class_probabilities(fitted, X, offset)
-        return np.exp(normalised(log_probabilities(fitted.loss, *fitted.posterior.predictors(X, offset))))
+        return np.exp(_log_proba(fitted, X, offset))
 
     @over_blocks
     def predict_log_proba(self, X: Any, offset: ArrayLike | None = None, exclude: Sequence[str] = ()) -> FloatArray:
         """Logarithms of `predict_proba`, finite for any probability; arguments as in `decision_function`."""
-        fitted, X, offset = self._rows(X, offset, exclude)
-        if fitted.is_joint:
-            return class_probabilities(fitted, X, offset, softmax_log_probability)
-        return normalised(log_probabilities(fitted.loss, *fitted.posterior.predictors(X, offset)))
+        return _log_proba(*self._rows(X, offset, exclude))
 
     def predict_proba_samples(
         self,
@@ -434,6 +481,22 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
             y, labels, weights = predicted_targets(self, X)
             return accuracy(np.asarray(y).astype(labels.dtype), labels, weights)
         return accuracy(y, self.predict(X, offset), sample_weight)
+
+    def _without_themselves(self, state: Fitted, rows: Rows, left: list[LeftOut]) -> tuple[FloatArray, float]:
+        targets = state.targets
+        with np.errstate(all="ignore"):
+            if state.is_joint:
+                logs = _left_out_classes(left[0], targets.classes.size)
+                codes = rows.targets[0].astype(np.intp)
+            else:
+                each = [log_probabilities(state.loss, one.mean, one.variance) for one in left]
+                logs = normalised(np.stack(each, axis=1))
+                is_pair = len(left) == 1
+                codes = (rows.targets[0] > 0.0).astype(np.intp) if is_pair else np.argmax(rows.targets, axis=0)
+        factor = 1.0
+        if self.calibration is not None:
+            factor = calibrating_factor(logs, codes, rows.weights)
+        return scaled(logs, factor)[np.arange(codes.size), codes], factor
 
     def _drawn(self, offset: Any, X: Any, y: Any, n: int, seed: int, rng: Any) -> tuple[Any, Any, Any]:
         probabilities = self.predict_proba_samples(X, n, seed, offset=offset)

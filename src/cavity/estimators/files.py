@@ -32,6 +32,8 @@ from cavity._version import __version__
 from cavity.ep.hyperparameters import Group
 from cavity.ep.posteriors import DenseNatural, DiagonalNatural, SparseNatural
 from cavity.ep.result import Refusal, Status, Trace
+from cavity.ep.skewness import Shapes
+from cavity.ep.wide import LinearKernel, RowsNatural
 from cavity.estimators.checkpoints import PLAIN_KINDS, blaming, opened, read_array, replaced, write_array
 from cavity.estimators.classifier import EPClassifier
 from cavity.estimators.columns import ColumnDesign, Preprocessing
@@ -40,23 +42,32 @@ from cavity.estimators.labels import Labels
 from cavity.estimators.numbers import Numbers
 from cavity.estimators.parameters import Plan
 from cavity.estimators.regressor import EPRegressor
+from cavity.estimators.row_findings import Densities, RowFindings
 from cavity.estimators.rows import Data, KeptRows, Order, Totals
+from cavity.estimators.term_design import TermDesign
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.gaussians.factorial import FactorialGaussian
+from cavity.gaussians.wide import WideRows
 from cavity.losses import joint
+from cavity.terms import Autoregressive, Design, Effects, Formula, Known, Linear, Neighbours, Smooth, Walk
 from cavity.terms.prior import Block, Prior, StructuredPrior
 from cavity.terms.structures import Correlated, Exponential, Scaled
 
 _HEADER, _FORMAT = "cavity.json", 3
 _MODELS = (EPClassifier, EPRegressor)
-_COVARIANCES = {"full": DenseNatural, "sparse": SparseNatural, "diagonal": DiagonalNatural}
-_PARTS_OF_MODELS = (Fitted, StreamState, ColumnDesign, Labels, Numbers)
+_COVARIANCES = {"full": DenseNatural, "sparse": SparseNatural, "rows": RowsNatural, "diagonal": DiagonalNatural}
+_PARTS_OF_MODELS = (
+    *(Fitted, StreamState, ColumnDesign, TermDesign, Labels, Numbers),
+    *(RowFindings, Densities, Shapes, LinearKernel, WideRows),
+)
 _STATE = (FactorialGaussian, Group, Plan, Totals, Columns, ColumnSums, Trace, Data, KeptRows, Order, Refusal, Status)
-_TERMS = (Block, StructuredPrior, Correlated, Exponential, Scaled)
+_STRUCTURES = (Block, StructuredPrior, Correlated, Exponential, Scaled)
+_TERMS = (Autoregressive, Effects, Formula, Known, Linear, Neighbours, Smooth, Walk)
 _LOSSES = [getattr(place, name) for place in (losses, joint) for name in place.__all__]
 _PLAIN = (bool, int, float, str, object)
 _OWN = {
-    c.__name__: c for c in (*_MODELS, *_COVARIANCES.values(), *_PARTS_OF_MODELS, *_STATE, *_TERMS, *_LOSSES, *_PLAIN)
+    c.__name__: c
+    for c in (*_MODELS, *_COVARIANCES.values(), *_PARTS_OF_MODELS, *_STATE, *_STRUCTURES, *_TERMS, *_LOSSES, *_PLAIN)
 }
 _SCALARS = (np.float64, np.float32, np.int64, np.int32, np.int16, np.int8, np.uint64, np.uint8, np.bool_, np.str_)
 _COMPRESSED = (sparse.csr_array, sparse.csc_array, sparse.csr_matrix, sparse.csc_matrix)
@@ -97,6 +108,7 @@ _PARTS: dict[str, tuple[Any, Any, Any]] = {
         (slice, lambda v: (v.start, v.stop, v.step), slice),
         (np.random.RandomState, lambda v: v.get_state(), _random_state),
         (np.dtype, lambda v: (v.str,), np.dtype),
+        (Design, lambda v: (v.plain(),), Design.of),
         *((kind, lambda v: (v.item(),), kind) for kind in _SCALARS),
         *(
             (kind, lambda v: (v.data, v.indices, v.indptr, list(v.shape)), partial(_matrix, kind))
@@ -123,6 +135,10 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
     """
     if not isinstance(model, BaseEstimator):
         raise TypeError(f"model must be an estimator, got {type(model).__name__}")
+    if type(model).__module__.startswith("cavity.") and not isinstance(model, _MODELS):
+        raise TypeError(
+            "a file of a model cannot hold a Gaussian process, whose kernel may be anyone's; joblib.dump can"
+        )
     arrays: list[Any] = []
     header = {"format": _FORMAT, "cavity": __version__, "model": _described(model, arrays)}
     with replaced(path) as file, ZipFile(file, "w") as archive:
@@ -241,6 +257,9 @@ def _described(value: Any, arrays: list[Any]) -> Any:
     if kind in (np.ndarray, np.memmap) and value.dtype.kind in PLAIN_KINDS:
         arrays.append(value)
         return {"type": "array", "member": len(arrays) - 1}
+    if kind.__name__ == "DataFrame" and hasattr(value, "loc"):  # of pandas: a matrix whose rows and columns have names
+        parts = (value.to_numpy(), value.index.tolist(), value.columns.tolist())
+        return {"type": "frame", "parts": [_described(one, arrays) for one in parts]}
     if kind is np.ndarray and value.dtype == object:
         items = [_described(one, arrays) for one in value.ravel()]
         return {"type": "objects", "shape": list(value.shape), "items": items}
@@ -285,6 +304,9 @@ def _built(node: Any, arrays: dict[int, Any], classes: dict[str, Any]) -> Any:
     kind = node["type"]
     if kind in _PARTS:
         return _PARTS[kind][2](*_built(node["parts"], arrays, classes))
+    if kind == "frame":
+        values, index, columns = (_built(part, arrays, classes) for part in node["parts"])
+        return import_module("pandas").DataFrame(values, index, columns)
     if kind == "array":
         return arrays.pop(node["member"])
     if kind == "objects":
@@ -321,9 +343,12 @@ def _built(node: Any, arrays: dict[int, Any], classes: dict[str, Any]) -> Any:
 def check_state(fitted: Fitted) -> None:
     """Raise `ValueError` unless the parts of a state fit together: shapes, kinds, finite numbers, proper posteriors."""
     design, loss = fitted.design, fitted.loss
-    _need(isinstance(design, ColumnDesign) and isinstance(fitted.targets, Labels | Numbers), "its parts are others")
+    _need(
+        isinstance(design, ColumnDesign | TermDesign) and isinstance(fitted.targets, Labels | Numbers),
+        "its parts are others",
+    )
     _need(isinstance(fitted.plan, Plan), "it has no plan")
-    width = _check_design(design)
+    width = _check_design(design) if isinstance(design, ColumnDesign) else _check_terms(design)
     _check_loss(loss)
     form, count = _COVARIANCES.get(fitted.plan.covariance, ()), len(fitted.sites)
     columns = (width + int(design.intercept)) * getattr(loss, "predictors", 1)
@@ -381,6 +406,16 @@ def _check_design(design: ColumnDesign) -> int:
     return width
 
 
+def _check_terms(design: TermDesign) -> int:
+    """Look at terms, which were checked when they were built, and return how many coefficients they have."""
+    _need(isinstance(design.terms, Design), "its terms are none")
+    fine = all(0.0 < as_float(number) < np.inf for number in (design.intercept_variance, design.weak))
+    fine = fine and isinstance(design.offsets, tuple) and isinstance(design.text, str)
+    fine = fine and all(isinstance(one, str) for one in (design.target or "", *design.offsets))
+    _need(fine and isinstance(design.intercept, bool), "its terms do not fit together")
+    return design.width
+
+
 def _check_stream(stream: Any, width: int, columns: int, count: int) -> None:
     """Look at what a stream keeps."""
     _need(isinstance(stream, StreamState) and isinstance(stream.is_behind, bool), "its stream is none")
@@ -408,6 +443,9 @@ def _check_sites(known: Any, columns: int) -> None:
     if isinstance(known, DiagonalNatural):
         _need(known.sites.dim == columns and known.sites.is_finite, "a product of Gaussians does not fit the columns")
         return
+    if isinstance(known, RowsNatural):
+        _check_rows(known, columns)
+        return
     information, shift = known.information, known.shift
     _need(_is_array(shift, (columns,)), "a shift does not fit the columns, or is not finite")
     _need(_are_finite(known.log_scale), "a scale is not finite")
@@ -422,6 +460,32 @@ def _check_sites(known: Any, columns: int) -> None:
     _need(bool(np.all(entries.row <= entries.col)), "an information matrix is not an upper triangle")
     _need(_are_places(border, columns), "a border does not fit the columns")
     _need(np.unique(border).size == border.size, "a border names a column twice")
+
+
+def _check_rows(known: RowsNatural, columns: int) -> None:
+    """Look at sites in the space of the rows, and at these rows."""
+    kernel, precisions, shift = known.kernel, known.precisions, known.shift
+    _need(isinstance(kernel, LinearKernel) and isinstance(kernel.rows, WideRows), "its rows are none")
+    rows = kernel.rows
+    X, order = rows.X, rows.order
+    dense = isinstance(X, np.ndarray) and X.ndim == 2
+    _need(dense or (sparse.issparse(X) and X.format == "csr"), "its rows are no matrix")
+    entries = X if dense else X.data
+    _need(entries.dtype in (np.float64, np.float32) and bool(np.all(np.isfinite(entries))), "its rows are not finite")
+    if not dense:
+        X.sum_duplicates()
+    _need(isinstance(rows.intercept, bool), "its rows have no intercept")
+    _check_columns(Columns(rows.center, rows.unit), X.shape[1])
+    _need(_are_places(order, X.shape[0]) and order.size > 0, "its rows are no rows")
+    predictors, odd = divmod(columns, rows.shape[1])
+    vector = () if predictors == 1 else (predictors,)
+    _need(predictors >= 1 and odd == 0, "its rows do not fit the columns")
+    _need(_is_array(shift, (order.size, *vector)), "a shift does not fit the rows, or is not finite")
+    _need(_is_array(precisions, (order.size, *vector, *vector)), "a precision does not fit the rows, or is not finite")
+    _need(_are_finite(known.log_scale), "a scale is not finite")
+    groups = kernel.groups
+    _need(isinstance(groups, tuple) and all(_are_places(one, columns) for one in groups), "its groups are none")
+    _need(all(one.size and np.all(np.diff(one) > 0) for one in groups), "a group names a column twice")
 
 
 def _check_columns(columns: Any, width: int) -> None:

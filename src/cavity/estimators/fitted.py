@@ -12,7 +12,8 @@ from cavity.ep.hyperparameters import Group
 from cavity.ep.posteriors import Gaussian, NaturalParameters
 from cavity.ep.result import Status
 from cavity.estimators.parameters import Plan
-from cavity.estimators.posterior import Posterior
+from cavity.estimators.posterior import Posterior, RobustPosterior
+from cavity.estimators.row_findings import RowFindings
 from cavity.estimators.rows import KeptRows, Order, Totals
 from cavity.factors.columns import Columns, ColumnSums
 
@@ -79,6 +80,8 @@ class Fitted:
         Working memory of products of Gaussians in a stream, which is ahead of ``sites``.
     found
         Posteriors given the hyperparameters, where these were found with the sites.
+    rows
+        What the rows of a fit say beside the posterior; None where they were not seen together.
     """
 
     design: Any  # ColumnDesign or TermDesign
@@ -98,11 +101,12 @@ class Fitted:
     stream: StreamState = _NO_STREAM
     live: Any = None
     found: tuple[Gaussian, ...] | None = None
+    rows: RowFindings | None = None
 
     def revised(self, **parts: Any) -> Fitted:
         """Change some parts."""
         has_moved = not parts.keys().isdisjoint(("sites", "priors", "live"))
-        return replace(self, **({"found": None} if has_moved else {}) | parts)
+        return replace(self, **({"found": None, "rows": None} if has_moved else {}) | parts)
 
     @cached_property
     def is_joint(self) -> bool:
@@ -130,6 +134,16 @@ class Fitted:
     def posterior(self) -> Posterior:
         """The posterior as users see it."""
         return Posterior(self)
+
+    @cached_property
+    def errors(self) -> Posterior:
+        """The same with the errors that were asked for: of the posterior, or of the scatter of rows or clusters."""
+        return self.posterior if self.rows is None or self.rows.scatter is None else RobustPosterior(self)
+
+    @cached_property
+    def factor(self) -> float:
+        """Factor of log odds by which predictions are calibrated."""
+        return 1.0 if self.rows is None else self.rows.factor
 
     def check_finite(self) -> None:
         """Refuse a posterior that numbers cannot hold."""

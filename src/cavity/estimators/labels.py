@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from cavity import losses
-from cavity._checks import as_float, shown
+from cavity._checks import as_float, one_of, shown
 from cavity._types import FloatArray
 from cavity.ep.hyperparameters import Group
 from cavity.estimators.parameters import Plan, plan_joint
@@ -116,6 +116,8 @@ class Labels:
         balanced = isinstance(weight, str) and weight == "balanced"
         if not (weight is None or balanced or isinstance(weight, Mapping)):
             raise ValueError(f"class_weight must be a dict, 'balanced' or None, got {shown(weight)}")
+        if model.calibration is not None:
+            one_of("calibration", model.calibration, ("loo",))
         if isinstance(loss, str):
             if loss not in LOSSES:
                 raise ValueError(f"loss must be one of {', '.join(map(repr, LOSSES))} or a loss object, got {loss!r}")
@@ -254,6 +256,10 @@ class Labels:
         """Order of a stream with the rows of another call."""
         numbers = (targets[0] > 0.0).astype(np.intp) if len(targets) == 1 else np.argmax(targets, axis=0)
         return before.plus(numbers, self.classes.size)
+
+    def totals_of(self, data: Data) -> Totals:
+        """Add up rows of a stream."""
+        return Totals.of(data.X.shape[0], data.weights)
 
     def normalised_again(self, data: Data) -> tuple[Labels, Data, Totals | None]:
         """Labels have no unit."""

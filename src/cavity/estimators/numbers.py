@@ -15,6 +15,7 @@ from cavity._types import FloatArray
 from cavity.ep.blocks import noise_slope
 from cavity.ep.hyperparameters import Group, NormalRows
 from cavity.ep.posteriors import DenseNatural, NaturalParameters, SparseNatural
+from cavity.ep.wide import RowsNatural
 from cavity.estimators.parameters import LARGEST_TARGET, Plan, moderate_number, plan_joint
 from cavity.estimators.posterior import RATE, mixing
 from cavity.estimators.rows import (
@@ -28,13 +29,12 @@ from cavity.estimators.rows import (
     with_intercept,
 )
 from cavity.estimators.runs import Coding, Summary
-from cavity.estimators.term_design import TermDesign
 from cavity.factors.columns import Columns
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Loss
 from cavity.losses.joint import Normal
 from cavity.losses.noise import log_normalizer, site_factor, with_scale
-from cavity.terms.prior import Prior
+from cavity.terms.prior import Prior, StructuredPrior
 
 if TYPE_CHECKING:
     from cavity.estimators.fitted import Fitted
@@ -309,10 +309,8 @@ class Numbers:
     ) -> tuple[Prior, tuple[Group, ...]]:
         """Prior of all coefficients of a posterior, and groups whose hyperparameters are to be found."""
         predictors = getattr(loss, "predictors", 1)
-        # Logarithms of means have the rate of log odds, real targets a fifth of it. With normal noise, terms have the
-        # variances of restricted maximum likelihood.
+        # Logarithms of means have the rate of log odds, real targets a fifth of it.
         rate = 0.2 * RATE if self.kind == "reals" else RATE
-        rate = 0.0 if isinstance(design, TermDesign) and isinstance(loss, losses.Squared) else rate
         if predictors == 1 or not self.is_linear:
             return design.prior(columns, sizes, _FIRST_SPREAD, rate, *units, predictors)
         prior, groups = design.prior(columns, sizes, _FIRST_SPREAD, rate, *units)
@@ -358,9 +356,10 @@ class Numbers:
         """Natural parameters of the log noise scale that was found from all rows of a fit."""
         if not self.finds_scale or noise is None:
             return 0.0, 0.0
-        normal = isinstance(loss, losses.Squared) and isinstance(sites, DenseNatural | SparseNatural)
-        information = 2.0 * totals.rows if normal else max(float(noise[1]), 1e-3)
-        return information, information * float(np.log(getattr(loss, "scale", 1.0)))
+        normal = isinstance(loss, losses.Squared) and isinstance(sites, DenseNatural | SparseNatural | RowsNatural)
+        slope, here = 0.0 if normal else float(noise[0]), float(np.log(getattr(loss, "scale", 1.0)))
+        information = 2.0 * totals.rows if normal else max(float(noise[1]), 0.5 * abs(slope), 1e-3)
+        return information, information * here + slope
 
     def noise_found(self, fitted: Fitted) -> tuple[NormalRows | None, float | None]:
         """Return sums over rows of normal noise whose scale was found, or the information of its logarithm."""
@@ -399,16 +398,28 @@ class Numbers:
             fitted = fitted.revised(sites=(known,), live=None, totals=totals, loss=loss)
         return fitted.revised(noise=both)
 
-    def with_noise_of_kept(self, fitted: Fitted, kept: KeptRows, known: Any, noise: Any) -> Fitted:
+    def with_noise_of_kept(self, fitted: Fitted, kept: KeptRows, noise: Any) -> tuple[Fitted, KeptRows]:
         """Let what was known before the kept rows follow the noise scale that was found with them."""
-        found, totals = self.noise_of_fit(fitted.loss, fitted.sites[0], fitted.totals, noise), kept.totals
-        if totals.rows:
-            before = with_scale(fitted.loss, kept.scale)
-            moved, totals = self.at_scale(before, known, fitted.priors[0], totals, kept.noise, fitted.scale)
-            now: Any = fitted.sites[0]
-            now = now.with_factor(moved.log_scale - known.log_scale)
-            fitted = fitted.revised(sites=(now,), totals=fitted.totals._replace(constants=totals.constants))
-        return fitted.revised(noise=(kept.noise[0] + found[0], kept.noise[1] + found[1]))
+        found = self.noise_of_fit(fitted.loss, fitted.sites[0], fitted.totals, noise)
+        fitted = fitted.revised(noise=(kept.noise[0] + found[0], kept.noise[1] + found[1]))
+        if not kept.totals.rows:
+            return fitted, kept._replace(scale=fitted.scale)
+        before, known = with_scale(fitted.loss, kept.scale), kept.known[0]
+        now: Any = fitted.sites[0]
+        rest = now.plus(known.times(-site_factor(before, fitted.scale, kept.totals.mean)))
+        moved, totals = self.at_scale(before, known, fitted.priors[0], kept.totals, kept.noise, fitted.scale, rest)
+        now = now.with_factor(moved.log_scale - known.log_scale)
+        fitted = fitted.revised(sites=(now,), totals=fitted.totals._replace(constants=totals.constants))
+        return fitted, kept._replace(known=(moved,), totals=totals, scale=fitted.scale)
+
+    def totals_of(self, data: Data) -> Totals:
+        """Add up rows of a stream."""
+        targets = data.targets[0]
+        if self.kind == "positives":
+            targets = np.log(targets)
+        if data.offset is not None and self.kind == "reals":
+            targets = targets - data.offset
+        return Totals.of(data.X.shape[0], data.weights, targets)
 
     def at_scale(
         self,
@@ -418,8 +429,11 @@ class Numbers:
         totals: Totals,
         noise: tuple[float, float],
         scale: float,
+        rest: Any = None,
     ) -> tuple[Any, Totals]:
         """Give sites of rows that are gone, and sums over them, at another noise scale than that of ``loss``.
+
+        ``rest`` are the natural parameters of other rows.
 
         For the squared loss that is exact. For others precisions follow by a factor, and the evidence by its quadratic
         approximation in the logarithm of the scale: ``noise`` are its information and shift.
@@ -430,7 +444,8 @@ class Numbers:
         start, (information, shift) = float(np.log(loss.scale)), noise
         step = float(np.log(scale)) - start
         gain = (shift - information * start - 0.5 * information * step) * step
-        more = known.posterior(prior).log_mass - moved.posterior(prior).log_mass + gain
+        both = [one if rest is None else one.plus(rest) for one in (known, moved)]
+        more = both[0].posterior(prior).log_mass - both[1].posterior(prior).log_mass + gain
         if self.kind == "counts":
             return moved, totals.plus(Totals(constants=-more))
         at = np.exp([totals.mean]) if self.kind == "positives" else np.zeros(1)
@@ -475,7 +490,10 @@ class Numbers:
             targets=ratio * sums.targets + offset * sums.rows,
             squares=ratio**2 * sums.squares + 2.0 * ratio * offset * sums.targets + offset**2 * sums.rows,
         )
-        prior = FactorialGaussian.from_moments(ratio * prior.mean + shift, ratio**2 * prior.variance)
+        structured, own = isinstance(prior, StructuredPrior), getattr(prior, "independent", prior)
+        own = FactorialGaussian.from_moments(ratio * own.mean + shift, ratio**2 * own.variance)
+        # Those of blocks are found again, and only start here.
+        prior = prior.at(own, [block.psi for block in prior.blocks]) if structured else own
         scale = ratio * other.scale
         loss = with_scale(other.loss, scale) if hasattr(other.loss, "scale") else other.loss
         information, along = other.noise

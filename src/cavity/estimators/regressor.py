@@ -14,6 +14,7 @@ from sklearn.base import RegressorMixin
 from cavity import losses
 from cavity._checks import one_of, shown
 from cavity._types import FloatArray
+from cavity.ep.leave_one_out import LeftOut
 from cavity.estimators import reports
 from cavity.estimators.base import LinearEP, over_blocks, predicted_targets
 from cavity.estimators.fitted import Fitted
@@ -21,12 +22,13 @@ from cavity.estimators.numbers import Numbers
 from cavity.estimators.parameters import Parameters
 from cavity.estimators.progress import Verbose
 from cavity.estimators.runs import is_source
+from cavity.factors.rows import Rows
 from cavity.gaussians.factorial import LOG_2PI
 from cavity.gaussians.mixture import normal_mixture_quantile
 from cavity.losses import Loss
 from cavity.losses.joint import Normal, spread_log_density, spread_quantile, spread_std
 from cavity.losses.noise import log_normalizer, mixture_quantile, predictive_std, with_scale
-from cavity.moments import tilts
+from cavity.moments import joint_log_masses, tilts
 
 Score = Callable[[Any, Any, Any, Any], Any]
 
@@ -130,6 +132,13 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         ``"negative_binomial"`` and ``"gamma"``.
     prior_variance, prior_groups, prior_mean, fit_intercept, intercept_prior_variance, covariance, max_iter, tol
         As in `EPClassifier`.
+    errors : {"auto", "posterior", "robust", "cluster"}, default="auto"
+        Errors of the coefficients in `coef_std_`, `summary`, `contrast` and ``predict(return_std="mean")``: those of
+        the posterior, or those that the scatter of the rows, or of clusters of rows, gives whatever the model
+        ("sandwich"). ``"auto"`` is ``"cluster"`` where ``fit`` is given clusters, ``"robust"`` for
+        ``loss="quantile"``, whose posterior has no meaning of its own, and else ``"posterior"``.
+    loo_refit : bool, default=False
+        Whether to refit rows that move their own predictor by more than a standard deviation, one by one, for `loo_`.
     random_state, verbose
         As in `EPClassifier`.
 
@@ -151,6 +160,10 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
     log_evidence_ : float
         Estimate of the log evidence, the logarithm of the density of y in its original units. Use it to compare sets of
         columns, scales and priors.
+    loo_ : ndarray of shape (n_samples,)
+        Log density of the target of every row without that row, from EP's cavities, in units of y.
+    elpd_loo_, elpd_loo_std_, loo_unreliable_
+        As in `EPClassifier`.
     n_features_in_, feature_names_in_, n_iter_, prior_variance_, prior_units_, plan_, trace_, status_
         As in `EPClassifier`; the prior variance is in squared units of the normalised targets.
 
@@ -184,6 +197,8 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         covariance: str = "auto",
         max_iter: int = 100,
         tol: float = 0.01,
+        errors: str = "auto",
+        loo_refit: bool = False,
         random_state: Any = None,
         verbose: Verbose = None,
     ) -> None:
@@ -203,6 +218,8 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         self.covariance = covariance
         self.max_iter = max_iter
         self.tol = tol
+        self.errors = errors
+        self.loo_refit = loo_refit
         self.random_state = random_state
         self.verbose = verbose
 
@@ -332,7 +349,8 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
             return both if return_std else both[0]
         unit, center, is_real = fitted.targets.unit, fitted.targets.offset, fitted.targets.kind == "reals"
         if levels is None and is_real:
-            (mean,), (variance,) = fitted.posterior.predictors(X, offset)
+            told = fitted.errors if isinstance(fitted.loss, losses.Quantile) else fitted.posterior
+            (mean,), (variance,) = told.predictors(X, offset)
             if not return_std:
                 return center + unit * mean
             noise = 0.0 if isinstance(fitted.loss, losses.Quantile) else _noise_variance(fitted)
@@ -411,6 +429,20 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         constant = 0.5 * LOG_2PI if is_spread else float(log_normalizer(fitted.loss, np.zeros(1))[0])
         return mass - totals.rows * (constant + float(np.log(fitted.targets.unit)))
 
+    def _without_themselves(self, state: Fitted, rows: Rows, left: list[LeftOut]) -> tuple[FloatArray, float]:
+        loss: Any = state.loss
+        mean, variance, _ = left[0]
+        t = rows.targets[0]
+        with np.errstate(all="ignore"):
+            if isinstance(loss, Normal):
+                found = spread_log_density(mean, variance, t)
+            elif hasattr(loss, "predictors"):
+                smooth = hasattr(loss, "derivatives")
+                found = joint_log_masses(loss, t, mean, variance) if smooth else np.full(t.size, np.nan)
+            else:
+                found = tilts(loss, t, mean, variance).log_mass - log_normalizer(loss, t)
+        return found - np.log(state.targets.unit), 1.0
+
     def _drawn(self, offset: Any, X: Any, y: Any, n: int, seed: int, rng: Any) -> tuple[Any, Any, Any]:
         fitted, X, offset = self._rows(X, offset)
         return reports.drawn_targets(fitted, fitted.posterior.sampled_predictors(X, n, seed, offset), y, rng)
@@ -419,10 +451,10 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
 def _predicted_mean(fitted: Fitted, X: Any, offset: Any, levels: FloatArray | None) -> tuple[FloatArray, FloatArray]:
     """Means of new targets, or quantiles of these means, and their standard deviations."""
     if isinstance(fitted.loss, Normal):
-        mean, covariance = fitted.posterior.joint_predictors(X, offset)
+        mean, covariance = fitted.errors.joint_predictors(X, offset)
         weights, means, variances = np.ones(1), mean[None, :, 0], covariance[None, :, 0, 0]
     else:
-        weights, _, means, variances = fitted.posterior.parts(X, offset)
+        weights, _, means, variances = fitted.errors.parts(X, offset)
     unit, center = fitted.targets.unit, fitted.targets.offset
     is_log, each, spreads = fitted.targets.kind != "reals", means, variances
     with np.errstate(over="ignore", invalid="ignore"):  # infinite where it is too large

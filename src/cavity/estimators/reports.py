@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from cavity._checks import as_float, number_between, shown, whole_number
 from cavity._types import FloatArray
 from cavity.ep.hyperparameters import hyperparameters_of, interval
+from cavity.ep.skewness import Shapes
 from cavity.estimators.fitted import Fitted
 from cavity.gaussians.mixture import GaussianMixture, normal_mixture_quantile
 from cavity.losses import offers
@@ -43,6 +44,16 @@ class Marginals(NamedTuple):
         spread = np.sqrt(weights @ (variance + np.square(mean - center)))
         lower, upper = (normal_mixture_quantile(weights, mean, std, 0.5 + 0.5 * sign * level) for sign in (-1.0, 1.0))
         return cls(center, spread, lower, upper, weights @ positive)
+
+    def skewed(self, shapes: Shapes, std: FloatArray, level: float) -> Marginals:
+        """Move ends and probabilities as much as those of Gaussians of these deviations, by the shapes of marginals."""
+        ends = [
+            end + std * (shapes.quantiles(q) - ndtri(q))
+            for end, q in ((self.lower, 0.5 - 0.5 * level), (self.upper, 0.5 + 0.5 * level))
+        ]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            more = shapes.above(-self.mean / std) - ndtr(self.mean / std)
+        return self._replace(lower=ends[0], upper=ends[1], positive=np.clip(self.positive + more, 0.0, 1.0))
 
     def changed(self, unit: Any, offset: Any) -> Marginals:
         """Multiply by positive units, and add offsets."""
@@ -169,22 +180,27 @@ def text_of(labels: list[str], columns: dict[str, FloatArray]) -> str:
     return "\n".join(lines)
 
 
-def summary(fitted: Fitted, level: float) -> Any:
+def summary(fitted: Fitted, level: float, top: int | None = None) -> Any:
     """Make the table of `EPClassifier.summary`."""
-    return coefficient_table(*summary_columns(fitted, level), fitted.targets.what)
+    return coefficient_table(*summary_columns(fitted, level, top), fitted.targets.what)
 
 
-def summary_columns(fitted: Fitted, level: float = 0.95) -> tuple[list[Any], dict[str, FloatArray]]:
-    """Labels and columns of the summary."""
+def summary_columns(
+    fitted: Fitted, level: float = 0.95, top: int | None = None
+) -> tuple[list[Any], dict[str, FloatArray]]:
+    """Labels and columns of the summary, of all coefficients or of those that are largest for their deviations."""
     level = number_between("level", level, 0.0, 1.0, "()")
     labels, found = _named_coefficients(fitted, level)
+    if top is not None:
+        order = np.argsort(-np.abs(found.mean) / found.std, kind="stable")[:top]
+        labels, found = [labels[j] for j in order], found.at(order)
     return coefficient_columns(labels, found, level, is_log(fitted), _components(fitted, level))
 
 
 def contrast(fitted: Fitted, weights: Any, level: float) -> Any:
     """Make the table of `EPClassifier.contrast`."""
     level = number_between("level", level, 0.0, 1.0, "()")
-    posterior, design = fitted.posterior, fitted.design
+    posterior, design = fitted.errors, fitted.design
     groups, as_ratios, what = fitted.targets.names(fitted.loss), is_log(fitted), fitted.targets.what
     labels, weighted = combinations(weights, _names(fitted), groups)
     rows = np.roll(np.array(weighted), -int(design.intercept), axis=-1)
@@ -302,12 +318,16 @@ def drawn_targets(fitted: Fitted, z: FloatArray, y: Any, rng: Any) -> tuple[Any,
 
 def _named_coefficients(fitted: Fitted, level: float) -> tuple[list[Any], Marginals]:
     """Names of all coefficients, the intercept first, with what is reported of them."""
-    names, posterior, design = _names(fitted), fitted.posterior, fitted.design
+    names, posterior, design = _names(fitted), fitted.errors, fitted.design
     units, offsets = (part[:, 0] for part in posterior.units)
     each = []
-    for one, unit, offset in zip(posterior.each, units, offsets, strict=True):
+    for k, (one, unit, offset) in enumerate(zip(posterior.each, units, offsets, strict=True)):
         constant = np.append(np.zeros(design.width), [offset] * design.intercept)
-        found = marginals_of(one, level).changed(float(unit), constant)
+        found = marginals_of(one, level)
+        shapes = posterior.shapes
+        if shapes is not None:
+            found = found.skewed(shapes[k], posterior.given[k].std, level)
+        found = found.changed(float(unit), constant)
         each.append(found.at(np.roll(np.arange(constant.size), int(design.intercept))))
     groups = fitted.targets.names(fitted.loss)
     labels = names if groups is None else [(g, name) for g in groups for name in names]

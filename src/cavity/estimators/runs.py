@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -15,18 +14,17 @@ from cavity._types import FloatArray
 from cavity.ep.blocks import noise_slope, run
 from cavity.ep.driver import Options, Run, State
 from cavity.ep.hyperparameters import Hyperparameters
+from cavity.ep.online import log_density, posterior_of, starts_of
 from cavity.ep.posteriors import (
-    DensePosterior,
     DiagonalNatural,
-    JointPosterior,
-    NaturalParameters,
     ProductPosterior,
     RowPosterior,
     SparsePosterior,
 )
-from cavity.ep.result import Refusal, Result, Status
+from cavity.ep.result import Result
+from cavity.ep.wide import LinearKernel, RowsPosterior
 from cavity.estimators.checkpoints import Checkpoint
-from cavity.estimators.parameters import Parameters, Plan, PlannedRows, threads_for
+from cavity.estimators.parameters import MOST_ROWS, Parameters, Plan, PlannedRows, threads_for
 from cavity.estimators.progress import loop_report
 from cavity.estimators.rows import Data, squared, with_intercept
 from cavity.factors import LinearBatches
@@ -35,8 +33,9 @@ from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis, analyse
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.losses import Loss, offers
-from cavity.losses.noise import log_normalizer, with_scale
+from cavity.gaussians.wide import WideRows
+from cavity.losses import Loss
+from cavity.losses.noise import with_scale
 from cavity.moments import tilts
 from cavity.schemes import ExactProjection
 from cavity.terms.prior import Prior
@@ -47,42 +46,6 @@ BATCH_SIZE = 10
 
 # Opens the checkpoint of a fit to rows that have this digest.
 Checkpoints = Callable[[str], Checkpoint]
-
-# How fitting rows of a stream may end; those that are kept are fitted again.
-_FINE = (Status.CONVERGED, Status.SINGLE_PASS, Status.MAX_ITER)
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What is known after rows of a stream.
-
-    Parameters
-    ----------
-    sites
-        Products of all sites.
-    priors, loss
-        With the hyperparameters that were found.
-    refused, updates
-        How many updates were refused and why, of how many.
-    status
-        How it went.
-    noise
-        What the rows say of the noise scale, `cavity.ep.blocks.noise_slope`.
-    """
-
-    sites: tuple[NaturalParameters, ...]
-    priors: tuple[Prior, ...]
-    loss: Loss
-    refused: Counter[Refusal]
-    updates: int
-    status: Status
-    noise: Any
-
-
-def work_for(rows: Rows, prior: Prior, start: Any = None) -> DensePosterior:
-    """Work with all correlations of one linear predictor, or of as many as the prior has room for."""
-    kind = DensePosterior if prior.dim == rows.shape[1] else JointPosterior
-    return kind(rows, prior, start)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,16 +89,21 @@ def run_blocks(
     options = Options(p.max_iter, p.tol, single_pass=p.max_iter == 1, keep_state=False)
     # The analysis of rows that are not in memory has no rows of its own.
     matrix = None if analysis is None or analysis.rows is None else rows.matrix()
-    starts = [loss] if checkpoint is not None else _starts(loss, rows, free)
+    starts = [loss] if checkpoint is not None else starts_of(loss, rows, free)
+    kernel = None
+    if problem.plan.covariance == "rows":
+        kernel = kernel_of(rows, [group.columns for group in problem.hyperparameters.groups])
     outcomes = []
     for k in range(len(rows.targets)):
         tried = []
         for start in starts:
-            work: RowPosterior = (
-                work_for(rows, problem.prior)
-                if analysis is None
-                else SparsePosterior(rows, analysis, problem.prior, matrix)
-            )
+            work: RowPosterior | RowsPosterior
+            if kernel is not None:
+                work = RowsPosterior(kernel, problem.prior)  # type: ignore[arg-type]
+            elif analysis is not None:
+                work = SparsePosterior(rows, analysis, problem.prior, matrix)
+            else:
+                work = posterior_of(rows, problem.prior)
             with loop_report(p.verbose, p.max_iter, p.tol, rows.shape[0], (k, len(rows.targets))) as report:
                 state, after_loop = course_of(k, report, checkpoint)
                 found = run(
@@ -150,20 +118,15 @@ def run_blocks(
                     after_loop=after_loop,
                 )
                 tried.append(found)
-        outcomes.append(max(tried, key=lambda one: _density(one, rows, k)) if len(tried) > 1 else tried[0])
+        outcomes.append(max(tried, key=lambda one: log_density(one, rows, k)) if len(tried) > 1 else tried[0])
     return outcomes
 
 
-def _starts(loss: Any, rows: Any, free: Hyperparameters) -> list[Any]:
-    """Losses whose noise scales a search may have to start from."""
-    few = free.groups and free.scale and rows.shape[0] < 2 * rows.shape[1]
-    return [loss, with_scale(loss, 0.1 * loss.scale)] if few and offers(loss).squared is None else [loss]
-
-
-def _density(found: Result, rows: Any, predictor: int) -> float:
-    """Log evidence with the normalisers of the loss, by which losses of different scales compare."""
-    weights, targets = rows.weights[slice(None)], rows.targets[predictor][slice(None)]
-    return found.log_evidence - float(weights @ log_normalizer(found.loss, targets))
+def kernel_of(rows: Rows, groups: Sequence[NDArray[np.intp]] = ()) -> LinearKernel:
+    """Prior covariance of the linear predictors of rows, for groups of coefficients whose variances may change."""
+    columns = rows.columns or Columns.plain(rows.X.shape[1])
+    order = np.asarray(rows.order, dtype=np.intp)
+    return LinearKernel(WideRows(rows.X, order, *columns, rows.intercept), tuple(groups))
 
 
 def course_of(
@@ -185,30 +148,6 @@ def course_of(
         checkpoint.save(predictor, going, at_once=going.has_converged)
 
     return checkpoint.state(predictor), after_loop
-
-
-def take_rows(
-    loss: Loss,
-    rows: Rows,
-    known: Sequence[Any],
-    priors: Sequence[Prior],
-    free: Hyperparameters,
-) -> Taken:
-    """Take rows of a stream into what is known: EP within the rows, whose sites are then added up and dropped."""
-    options, outcomes = Options(max_iter=100, tol=0.01, keep_state=False), []
-    for k, (before, prior) in enumerate(zip(known, priors, strict=True)):
-        tried = []
-        for start in _starts(loss, rows, free):
-            work = work_for(rows, prior, before)
-            tried.append(run(start, rows, work, options, predictor=k, hyperparameters=replace(free)))
-        outcomes.append(max(tried, key=lambda one: _density(one, rows, k)) if len(tried) > 1 else tried[0])
-    refused: Counter[Refusal] = Counter()
-    for outcome in outcomes:
-        for (_, why), count in outcome.trace.refusals.items():
-            refused[why] += count
-    found = (tuple(o.sites for o in outcomes), tuple(o.prior for o in outcomes), outcomes[0].loss)
-    status = next((o.status for o in outcomes if o.status not in _FINE), Status.SINGLE_PASS)
-    return Taken(*found, refused, sum(o.trace.updates for o in outcomes), status, outcomes[0].noise)
 
 
 def run_products(data: Data, problem: Problem, p: Parameters) -> list[Result]:
@@ -380,6 +319,7 @@ class InMemory:
     rows: Rows
     widest: int = WIDEST_COVARIANCE
     patience: float = 1.0
+    most_rows: int = MOST_ROWS
     coupled: Any = None
 
     @property

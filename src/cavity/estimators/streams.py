@@ -22,8 +22,10 @@ from cavity.ep.hyperparameters import (
     maximise_normal_evidence,
     with_hyperparameters,
 )
+from cavity.ep.online import Update, retire, update, update_row
 from cavity.ep.posteriors import DenseNatural, DiagonalNatural, Gaussian, NaturalParameters
 from cavity.ep.result import Refusal, Status, Trace
+from cavity.ep.wide import RowsNatural
 from cavity.estimators.fitted import Fitted, StreamState
 from cavity.estimators.parameters import (
     LARGEST_NUMBER,
@@ -35,51 +37,18 @@ from cavity.estimators.parameters import (
     threads_for,
 )
 from cavity.estimators.rows import Data, KeptRows, Totals, with_intercept
-from cavity.estimators.runs import BATCH_SIZE, Taken, take_rows
+from cavity.estimators.runs import BATCH_SIZE
+from cavity.estimators.term_design import TermDesign
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.factors.rows import Rows, dense_rows
-from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
 from cavity.losses import Loss, Squared
 from cavity.losses.noise import log_normalizer, with_scale
-from cavity.moments import tilts
 from cavity.schemes import ExactProjection
-from cavity.terms.prior import Prior
+from cavity.terms.prior import Prior, StructuredPrior
 
 # Growth of the number of rows seen after which prior and noise follow them.
 GROWTH = 1.02
-
-
-def take_into(
-    loss: Loss, x: FloatArray, target: float, known: DenseNatural, posterior: DenseGaussian
-) -> tuple[DenseNatural, DenseGaussian, Refusal | None]:
-    r"""Take one row into a full covariance, in :math:`O(d^2)`.
-
-    The posterior before is the row's cavity, so its site is found in one step. With :math:`u = S^\top x` the root of
-    the covariance is revised by :math:`S' = S (I - a u u^\top)`, :math:`(1 - a u^\top u)^2 = 1/(1 + T u^\top u)`.
-    """
-    u = x @ posterior.root
-    m, v = float(x @ posterior.mean), float(u @ u)
-    tilt = tilts(loss, np.array([target]), np.array([m]), np.array([v]))
-    log_mass, moved, ratio = float(tilt.log_mass[0]), float(tilt.shift[0]), float(tilt.ratio[0])
-    if not (math.isfinite(log_mass + moved + ratio) and ratio > 0.0):
-        return known, posterior, Refusal.NONFINITE
-    precision = (1.0 / ratio - 1.0) / v if v > 0.0 else 0.0
-    shift = m * precision + (moved / (ratio * math.sqrt(v)) if v > 0.0 else 0.0)
-    grown = 1.0 + precision * v
-    if not (math.isfinite(precision + shift) and grown > 0.0):
-        return known, posterior, Refusal.NONFINITE if grown > 0.0 else Refusal.IMPROPER_POSTERIOR
-    gain = (shift - precision * m) / grown
-    # The integral of the posterior before times the site without its scale, from its height at the mean before.
-    site = (shift - 0.5 * precision * m) * m + 0.5 * gain * gain * grown * v - 0.5 * math.log(grown)
-    total = DenseNatural(
-        known.information + precision * (x[:, None] * x), known.shift + shift * x, known.log_scale + log_mass - site
-    )
-    along = posterior.root @ u
-    mean = posterior.mean + gain * along
-    shrink = (1.0 - 1.0 / math.sqrt(grown)) / v if v > 0.0 else 0.0
-    root = posterior.root - along[:, None] * (shrink * u)
-    return total, DenseGaussian(mean, root, posterior.log_mass + log_mass), None
 
 
 class ProductStreams:
@@ -91,7 +60,8 @@ class ProductStreams:
 
     def __init__(self, loss: Loss, posteriors: Sequence[Any], priors: Sequence[Any]) -> None:
         # Numba is imported when a product of Gaussians is streamed.
-        fitting, linear, stream = (import_module(f"cavity.ep.{name}") for name in ("fit", "compiled", "online"))
+        modules = ("fit", "compiled", "product_streams")
+        fitting, linear, stream = (import_module(f"cavity.ep.{name}") for name in modules)
         options = fitting.make_options(1, max_iter=1, sites="none")
         reason = linear.why_not(loss, ExactProjection(), options)
         if reason:
@@ -187,7 +157,7 @@ class RowPath:
             found = {"sites": (known,), "stream": fitted.stream._replace(is_behind=True)}
         else:
             before: Any = fitted.sites[0], fitted.posteriors[0]
-            known, posterior, refused = take_into(fitted.loss, self._row[0], target, *before)
+            known, posterior, refused = update_row(fitted.loss, self._row[0], target, *before)
             if refused is not None or not np.isfinite(posterior.mean.sum() + posterior.log_mass):
                 return None
             data, stream, kept = Data(X, np.array([[target]]), None), fitted.stream, fitted.stream.kept
@@ -239,11 +209,11 @@ def path_of(fitted: Fitted, data: Data) -> RowPath | None:
     return RowPath(fitted) if is_open else None
 
 
-# Rows per coefficient that are fitted together at least: fewer are often separable, or leave no noise, and suggest
-# variances that are far off.
+# Rows per coefficient that are always kept, and fitted together with as many others: fewer are often separable, or
+# leave no noise, and suggest variances that are far off.
 ROWS_PER_COEFFICIENT = 10
-# The first rows of a stream are kept as long as they hold at most so many numbers, two megabytes: until then the
-# posterior is that of a fit.
+# The last rows of a stream are kept and fitted together as long as they hold at most so many numbers, two megabytes:
+# until then the posterior is that of a fit. Beyond, half of them go.
 KEPT_NUMBERS = 2**18
 
 
@@ -267,7 +237,7 @@ def has_grown(fitted: Fitted) -> bool:
 def begin(p: Parameters, design: Any, targets: Any, data: Data, totals: Totals, parameters: dict[str, str]) -> Fitted:
     """State of a stream before its first rows, which decide on its plan and on the units of columns and targets."""
     columns = design.width + design.intercept
-    sums = ColumnSums.of(data.X, data.weights) if design.needs_sums else None
+    sums = ColumnSums.of(data.X, data.weights) if design.needs_sums or targets.is_linear else None
     loss, plan = targets.joint(data.X.shape[0], columns, p.covariance, stream=True) or (
         targets.loss,
         plan_stream(columns, p.covariance),
@@ -292,6 +262,8 @@ def begin(p: Parameters, design: Any, targets: Any, data: Data, totals: Totals, 
         stream=StreamState(parameters, rows_before=0.0),
     )
     prior, groups = prior_of(fitted)
+    if isinstance(prior, StructuredPrior) and plan.covariance == "diagonal":
+        raise ValueError(f"these terms need all correlations, but the plan for this stream is a {plan}; use fit")
     fitted = fitted.revised(priors=(prior,) * count, groups=groups)
     return _with_nothing_kept(fitted, Totals(), (0.0, 0.0))
 
@@ -358,8 +330,8 @@ def take(fitted: Fitted, data: Data) -> Fitted:
     """Take rows into what is known, and let prior and noise follow.
 
     There are three ways. Of the squared loss sums over all rows say everything, at any time (`_take_sums`). Of other
-    losses the last rows are kept until there are enough of them, and fitted together with what was known before
-    (`_take_kept`). Products of Gaussians take rows once (`_take_products`).
+    losses the last rows are kept, and fitted together with what was known before (`_take_kept`, `cavity.ep.online`).
+    Products of Gaussians take rows once (`_take_products`).
     """
     if fitted.plan.covariance == "diagonal":
         return _take_products(fitted, data)
@@ -449,27 +421,26 @@ def _take_kept(fitted: Fitted, data: Data) -> Fitted:
     if X.shape[0] == 1 and data.weights is None and not fitted.is_joint and data.offset is None:
         x = dense_rows(X, fitted.design.intercept)[0]
         parts: Any = zip(data.targets[:, 0], fitted.sites, fitted.posteriors, strict=True)
-        sites, found, refusals = zip(*(take_into(fitted.loss, x, *part) for part in parts), strict=True)
+        sites, found, refusals = zip(*(update_row(fitted.loss, x, *part) for part in parts), strict=True)
         refused = Counter(why for why in refusals if why is not None)
         if refused:  # under hyperparameters of too few rows, or whatever these are
             other = _fit_kept(fitted, kept)
             if other.status.is_success:
                 return other
             kept = before._replace(trace=_longer(before.trace, refused, len(sites)))
-        outcome = Taken(sites, fitted.priors, fitted.loss, refused, len(sites), _status_of(refused), None)
+        outcome = Update(sites, fitted.priors, fitted.loss, refused, len(sites), _status_of(refused))
     else:
         rows = Rows.arrange(X, data.targets, data.weights, fitted.design.intercept, data.offset)
-        outcome = take_rows(fitted.loss, rows, fitted.sites, fitted.priors, Hyperparameters())
+        outcome = update(fitted.loss, rows, fitted.sites, fitted.priors, Hyperparameters())
     fitted = _with_taken(fitted, outcome).revised(found=found)
     fitted = _with_constants(fitted, data)
     return fitted.revised(stream=fitted.stream._replace(kept=kept, is_behind=True))
 
 
 def most_kept(fitted: Fitted) -> int:
-    """Return the number of rows that are kept at most."""
-    kept, few = fitted.stream.kept, ROWS_PER_COEFFICIENT * fitted.priors[0].dim
-    is_first = kept is not None and not kept.totals.rows
-    return max(few, KEPT_NUMBERS // (fitted.design.width + fitted.design.intercept)) if is_first else few
+    """Return the number of rows after which half of them go."""
+    few, width = ROWS_PER_COEFFICIENT * fitted.priors[0].dim, fitted.design.width + fitted.design.intercept
+    return 2 * max(few, KEPT_NUMBERS // (2 * width))
 
 
 def rows_to_fit(fitted: Fitted, kept: KeptRows) -> float:
@@ -496,7 +467,7 @@ def _settle_kept(fitted: Fitted) -> Fitted:
 def _fit_kept(fitted: Fitted, kept: KeptRows) -> Fitted:
     """Fit all rows that are kept, with prior and noise, to what was known before them."""
     data, size, is_first = kept.joined(), kept.size, not kept.totals.rows
-    design, before, targets = fitted.design, fitted, fitted.targets
+    design, targets = fitted.design, fitted.targets
     if is_first:
         targets, data, totals = targets.normalised_again(data)
         fitted = fitted.revised(targets=targets, totals=fitted.totals if totals is None else totals)
@@ -504,9 +475,6 @@ def _fit_kept(fitted: Fitted, kept: KeptRows) -> Fitted:
         fitted = fitted.revised(columns=columns)
         prior, groups = prior_of(fitted)
         starts = [prior] * len(kept.known)
-        if not is_first:
-            each = [hyperparameters_of(one, before.groups) for one in before.priors]
-            starts = [with_hyperparameters(prior, groups, psi) for psi in each]
         known = tuple(of_columns(one, kept.columns, columns, design.intercept) for one in kept.known)
         try:
             for one, start in zip(known, starts, strict=True):
@@ -522,19 +490,50 @@ def _fit_kept(fitted: Fitted, kept: KeptRows) -> Fitted:
     loss = targets.loss if is_first and not fitted.is_joint else fitted.loss
     if targets.finds_scale and not is_first:  # what was known before holds at the scale that was found then
         loss = with_scale(loss, kept.scale)
-    outcome = take_rows(loss, rows, known, starts, free)
+    outcome = update(loss, rows, known, starts, free)
     fitted = _with_taken(fitted.revised(trace=kept.trace), outcome)  # these rows were visited before
     fitted = fitted.revised(groups=groups, totals=fitted.totals._replace(constants=kept.totals.constants))
+    kept = kept._replace(known=known, columns=columns)
     if targets.finds_scale:
-        fitted = targets.with_noise_of_kept(fitted, kept, known[0], outcome.noise)
+        fitted, kept = targets.with_noise_of_kept(fitted, kept, outcome.results[0].noise)
     fitted = _with_constants(fitted, data)
     kept = kept._replace(parts=(data,), fitted=size, wait=0)
-    is_full = size >= most_kept(before)
-    fitted = fitted.revised(stream=fitted.stream._replace(kept=kept, is_behind=False))
-    return _with_nothing_kept(fitted, fitted.totals, fitted.noise) if is_full else fitted
+    if size >= most_kept(fitted):
+        kept = _retired(fitted, kept, rows, outcome.results, [_wider(one, prior, groups) for one in fitted.priors])
+    return fitted.revised(stream=fitted.stream._replace(kept=kept, is_behind=False))
 
 
-def _with_taken(fitted: Fitted, outcome: Taken) -> Fitted:
+def _wider(found: Prior, start: Prior, groups: Sequence[Group]) -> Prior:
+    """Prior with the larger of the variances that were found and those to start from."""
+    if any(group.block is not None for group in groups):  # of structures nobody knows which are wider
+        return start
+    psi = np.maximum(hyperparameters_of(found, groups), hyperparameters_of(start, groups))
+    wider: Prior = with_hyperparameters(found, groups, psi)
+    return wider
+
+
+def _retired(fitted: Fitted, kept: KeptRows, rows: Rows, results: Any, priors: Sequence[Prior]) -> KeptRows:
+    """Let half of the rows go, with what they say."""
+    found = retire(rows, results, kept.known, priors, most_kept(fitted) // 2)
+    stay, gone = (
+        Data(
+            rows.X[rows.order[places]],
+            rows.targets[:, places],
+            rows.weights[places],
+            None if rows.offset is None else rows.offset[places],
+        )
+        for places in (found.kept, found.gone)
+    )
+    totals = kept.totals.plus(fitted.targets.totals_of(gone))
+    if fitted.targets.kind == "counts":
+        totals = totals.plus(constants_of(gone, fitted.loss))
+    noise = kept.noise[0] + found.noise[0], kept.noise[1] + found.noise[1]
+    return kept._replace(
+        known=found.known, totals=totals, noise=noise, trace=fitted.trace, parts=(stay,), fitted=found.kept.size
+    )
+
+
+def _with_taken(fitted: Fitted, outcome: Update) -> Fitted:
     fitted = fitted.revised(sites=outcome.sites, priors=outcome.priors, loss=outcome.loss)
     return _with_trace(fitted, outcome.refused, outcome.updates).revised(status=outcome.status)
 
@@ -637,6 +636,8 @@ def check_mergeable(one: Fitted, other: Fitted) -> None:
         )
     if a.levels != b.levels:
         raise ValueError("the models know different levels: give columns of categories a type that names all levels")
+    if isinstance(a, TermDesign) and not a.same_prior(b):
+        raise ValueError("the models have different terms, levels or knots: give them data with the same ones")
     if not a.same_prior(b):
         raise ValueError(
             "the models have different priors: give both the same prior_variance, prior_mean and "
@@ -662,6 +663,8 @@ def _longer(before: Any, refused: Counter[Refusal], updates: int) -> Trace:
 def _without_sparse(plan: Plan, known: Any, prior: Any, posterior: Gaussian) -> NaturalParameters:
     """Turn what a fit with a sparse precision knows into a form that takes rows one call after the other."""
     if plan.covariance == "full":
+        if isinstance(known, RowsNatural):
+            return known.dense()
         upper = known.information.toarray()
         return DenseNatural(upper + np.triu(upper, 1).T, known.shift, known.log_scale)
     marginal = FactorialGaussian.from_moments(posterior.mean, posterior.variance, posterior.log_mass)
@@ -672,6 +675,8 @@ def of_columns(known: Any, before: Columns, after: Columns, intercept: bool) -> 
     """Say the same of coefficients for columns with other centres and units."""
     if all(np.array_equal(a, b) for a, b in zip(before, after, strict=True)):
         return known
+    if isinstance(known, RowsNatural):
+        return known.in_columns(*after)
     change = after.matrix(before, intercept).T
     if isinstance(known, DiagonalNatural):
         return known.changed(np.diagonal(change), change[:-1, -1] if intercept else np.zeros(0))
@@ -681,6 +686,10 @@ def of_columns(known: Any, before: Columns, after: Columns, intercept: bool) -> 
 
 def pooled_prior(a: Any, b: Any, share: float) -> Any:
     """Prior between two, by the share of the first: means, and variances on a logarithmic scale."""
+    if isinstance(a, StructuredPrior):
+        pairs = zip(a.blocks, b.blocks, strict=True)
+        psi = [share * one.psi + (1.0 - share) * other.psi for one, other in pairs]
+        return a.at(pooled_prior(a.independent, b.independent, share), psi)
     if a == b:
         return a
     mean = share * a.mean + (1.0 - share) * b.mean

@@ -22,6 +22,9 @@ from cavity.terms.frames import length
 from cavity.terms.linear import WEAK, WEAK_FOR_REALS
 from cavity.terms.prior import Prior
 
+# What learned terms have from the rows that decides on the scale of their prior, not on their coefficients.
+_OF_ROWS = {"spread", "moments", "size"}
+
 
 @dataclass(frozen=True, eq=False)
 class TermDesign:
@@ -35,6 +38,8 @@ class TermDesign:
         Prior variance of the intercept.
     weak
         Standard deviation of ordinary coefficients by default, times that of their columns.
+    preprocessing
+        Roles of the columns of a table, in plain form; None for other rows.
     target, offsets, text
         Expressions that a formula has for the target and for known parts of the linear predictor, and the formula.
     """
@@ -45,11 +50,11 @@ class TermDesign:
     target: str | None = None
     offsets: tuple[str, ...] = ()
     text: str = ""
+    preprocessing: Any = None
 
     needs_sums = True
     # What plain columns have.
     levels = None
-    preprocessing = None
     effects = ()
 
     @classmethod
@@ -128,12 +133,10 @@ class TermDesign:
     def rows(self, estimator: Any, X: Any, y: Any, numeric: bool) -> tuple[Any, Any]:
         """Make the rows of a table with their targets."""
         rows = self.matrix(estimator, X)
-        return rows, self.checked_targets(estimator, rows, X, y, numeric)
+        return rows, self.checked_targets(estimator, rows, y, numeric)
 
-    def checked_targets(self, estimator: Any, rows: Any, X: Any, y: Any, numeric: bool) -> Any:
-        """Check the targets of a table: those given, or what the formula says."""
-        if y is None:
-            y = Formula(self.text, self.target, (), ()).targets(X)
+    def checked_targets(self, estimator: Any, rows: Any, y: Any, numeric: bool) -> Any:
+        """Check the targets of a table."""
         y = _check_y(np.asarray(y), multi_output=False, y_numeric=numeric, estimator=estimator)
         check_consistent_length(rows, y)
         return y
@@ -182,7 +185,8 @@ class TermDesign:
         predictors
             Number of linear predictors, which have the same hyperparameters.
         """
-        intercept = center, self.intercept_variance
+        # Of several terms each has a smaller part than all columns together: of at most one at first.
+        intercept, spread = (center, self.intercept_variance), min(spread, 1.0)
         prior = self.terms.prior(spread, columns.unit, intercept, unit, self.weak, predictors)
         groups = []
         for _, places, size, block in self.terms.groups(sizes, predictors):
@@ -201,7 +205,7 @@ class TermDesign:
         return sparse.csr_array((np.ones(left.size), (left, right)), shape=(prior.dim, prior.dim))
 
     def same_prior(self, other: Any) -> bool:
-        """Whether another has the same terms, levels and times, and the same prior."""
+        """Whether another has the same terms, levels and times; scales of their prior may differ."""
         if not isinstance(other, TermDesign) or (self.intercept_variance, self.weak) != (
             other.intercept_variance,
             other.weak,
@@ -212,7 +216,8 @@ class TermDesign:
 
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
-        return isinstance(other, dict) and one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
+        names = one.keys() - _OF_ROWS
+        return isinstance(other, dict) and one.keys() == other.keys() and all(_same(one[k], other[k]) for k in names)
     if isinstance(one, list):
         return isinstance(other, list) and len(one) == len(other) and all(map(_same, one, other))
     return bool(np.array_equal(one, other))

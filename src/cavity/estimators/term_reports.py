@@ -76,7 +76,7 @@ def summary_columns(fitted: Fitted, level: float, levels: bool = False) -> tuple
         for term in design.terms.terms:
             if term.shown in ("levels", "regions"):
                 for place, one in _levels(fitted, term, level):
-                    labels.append((*place[:-1], "levels", place[-1]))
+                    labels.append((*place[:-2], "levels", f"{place[-2]}[{place[-1]}]"))
                     values.append(one)
                     freedom = np.append(freedom, np.nan)
     columns = _columns(Marginals(*(np.array(part) for part in zip(*values, strict=True))), level, is_log(fitted))

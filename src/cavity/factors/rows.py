@@ -50,6 +50,8 @@ class Rows:
         Centres and units that the columns of ``X`` are brought to when rows are asked for; None leaves them.
     block_bytes
         Bytes of rows that may be asked for at once; None for rows in memory.
+    place
+        Distinct row of each row of ``X``, negative for rows of weight zero; None where rows are as they are stored.
     """
 
     X: Any
@@ -60,6 +62,7 @@ class Rows:
     offset: FloatArray | None = None
     columns: Columns | None = None
     block_bytes: int | None = None
+    place: IndexArray | None = None
 
     @classmethod
     def arrange(
@@ -92,10 +95,12 @@ class Rows:
             is_first[part] = ~(equal & np.all(known[:, here] == known[:, before], axis=0))
         starts = np.flatnonzero(is_first)
         merged = np.add.reduceat(w[order], starts) if order.size else np.empty(0)
+        place = np.full(X.shape[0], -1, dtype=np.intp)
+        place[order] = np.cumsum(is_first) - 1
         order = order[starts]
         known = np.ascontiguousarray(known[:, order])
         own = None if offset is None else known[-1]
-        return cls(X, order, known[: len(targets)], merged, intercept, own, columns)
+        return cls(X, order, known[: len(targets)], merged, intercept, own, columns, place=place)
 
     @property
     def shape(self) -> tuple[int, int]:

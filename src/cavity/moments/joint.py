@@ -9,7 +9,7 @@ not around the cavity, so that their nodes lie where the answer is:
   the posterior by the factor over the site, a weight near one at every node of a grid. Rows with wide
   predictors, or whose weights are uneven, get a finer grid; those at the border of what it sees, the next scheme.
 - Beyond, where the loss has derivatives, *expected derivatives*: :math:`T = E[\nabla^2 u]`,
-  :math:`R = T m - E[\nabla u]`, by 128 fixed nodes. For a convex loss T is positive semi-definite whatever the nodes.
+  :math:`R = T m - E[\nabla u]`, by 64 fixed nodes. For a convex loss T is positive semi-definite whatever the nodes.
   The fixed point is the Gaussian nearest to the posterior by Kullback-Leibler divergence, whose deviations are
   smaller than EP's where rows say much about few coefficients. Matched moments need more nodes than can be paid for.
 - Else the *star* of the paper in the K predictors: 2 K + 1 values of the loss give its slope and curvature along the
@@ -51,7 +51,7 @@ _APART = 2.0
 # nodes see, its site would be far too narrow, and the next one too.
 _EVEN = (0.3, 1e-5)
 # Pairs of fixed nodes of opposite sign.
-_PAIRS = 64
+_PAIRS = 32
 # Numbers held at once, per row, node and predictor: 32 MB.
 _NUMBERS_AT_ONCE = 1 << 22
 
@@ -274,6 +274,7 @@ def _star(loss: JointLoss, y: Any, mean: Any, variance: Any, precision: Any, shi
     assert arm is not None
     values, vectors = np.linalg.eigh(_finite(variance))
     lengths = np.sqrt(np.maximum(values, np.finfo(np.float64).eps * np.max(values, axis=1, keepdims=True, initial=0.0)))
+    lengths = np.minimum(lengths, _APART / arm.spread)  # an exponential is none of a parabola's farther out
     root = (vectors * lengths[:, None, :]) @ vectors.transpose(0, 2, 1)
     back = (vectors / np.maximum(lengths, np.finfo(np.float64).tiny)[:, None, :]) @ vectors.transpose(0, 2, 1)
     middle = loss.value(y, mean)

@@ -15,9 +15,9 @@ from cavity.estimators.columns import EncodedRows, Preprocessing, encode_rows, l
 from cavity.estimators.runs import Coding, Prepared, Summary
 from cavity.factors.columns import Columns
 from cavity.tables.first_pass import MISSING, FirstPass, first_bad
-from cavity.tables.readers import Batch, Reader, Texts, open_reader, where
+from cavity.tables.readers import Batch, Reader, Texts, check_names, open_reader, where
 from cavity.tables.rows import Buckets, ReadTable
-from cavity.tables.schema import Roles, not_numbers, resolve
+from cavity.tables.schema import Cells, Roles, not_numbers, resolve
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -138,6 +138,43 @@ class Table:
         """Drop the records of the last summary, whose files are removed with them."""
         self._found.clear()
 
+    def cavity_frames(self, labels: bool = False) -> Iterator[Block]:
+        """Rows as they were read, some at a time, as mappings of all columns of numbers and text.
+
+        ``labels`` says whether targets are labels, whose integers stay integers.
+        """
+        roles = {"target": self.target, "weight": self.weight, "offset": self.offset}
+        left_out = {*self.drop, *roles.values()}
+        for reader in self._readers(frozenset(self.categories), labels):
+            check_names(reader.path, reader.kinds, {name for name in roles.values() if name is not None})
+            kept = [name for name, kind in reader.kinds.items() if kind in ("number", "text")]
+            for batch in reader.batches([name for name in kept if name not in self.drop]):
+                rows = {name: _cells(batch, name, self.missing) for name in batch.columns if name not in left_out}
+                beside: dict[str, Any] = {
+                    role: None if name is None else _values(batch, name) for role, name in roles.items()
+                }
+                yield Block(batch, rows, **beside)
+
+    def cavity_check(self, columns: Collection[str]) -> None:
+        """Raise for columns of text that look like slips: numbers but for some cells, dates, another text in every row.
+
+        Parameters
+        ----------
+        columns
+            Names of columns; those of numbers, and those that were declared to be categories, are left alone.
+        """
+        kinds = self._readers((), False)[0].kinds
+        cells = {name: Cells() for name in columns if kinds.get(name) == "text" and name not in self.categories}
+        levels: dict[str, set[str]] = {name: set() for name in cells}
+        for reader in self._readers((), False) if cells else ():
+            for batch in reader.batches(list(cells)):
+                for name, one in cells.items():
+                    one.add(batch, name)
+                    column = batch.columns[name]
+                    levels[name].update(column.levels if isinstance(column, Texts) else ())
+        for name, one in cells.items():
+            one.check(self._files[0], name, len(levels[name]), name == self.target)
+
     def cavity_blocks(
         self, preprocessing: Preprocessing, levels: dict[str, list[Any]], labels: bool = False
     ) -> Iterator[Block]:
@@ -185,13 +222,13 @@ class Block:
     batch
         The rows as they were read.
     rows
-        Their encoded features.
+        Their encoded features, or their columns as a mapping.
     target, weight, offset
         Targets, weights and offsets, where the table has them.
     """
 
     batch: Batch
-    rows: EncodedRows
+    rows: EncodedRows | dict[str, Any]
     target: Any = None
     weight: Any = None
     offset: Any = None
@@ -211,6 +248,17 @@ def _level_codes(batch: Batch, name: str, known: dict[str, int]) -> Any:
     return np.append(each, known.get(MISSING, len(known)))[column.codes]  # the code -1 takes the last
 
 
+def _cells(batch: Batch, name: str, missing: str) -> Any:
+    """Numbers of a column, or its texts, of which missing ones have a level of their own where that was asked for."""
+    column: Any = batch.columns[name]
+    if not isinstance(column, Texts):
+        return column
+    lacking = MISSING if missing == "mean" else None
+    return np.array([*column.levels, lacking], dtype=object)[column.codes]  # the code -1 takes the last
+
+
 def _values(batch: Batch, name: str) -> Any:
     column: Any = batch.columns[name]
-    return np.asarray(column.levels, dtype=object)[column.codes] if isinstance(column, Texts) else column
+    if not isinstance(column, Texts):
+        return column
+    return np.array([*column.levels, None], dtype=object)[column.codes]  # the code -1, of missing ones, takes the last

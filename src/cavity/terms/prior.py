@@ -103,6 +103,10 @@ class StructuredPrior:
     def _log_dets(self) -> list[tuple[float, FloatArray]]:
         return [block.structure.log_det(block.psi) for block in self.blocks]
 
+    @cached_property
+    def _derivatives(self) -> list[FloatArray]:
+        return [block.structure.derivatives(block.psi) for block in self.blocks]
+
     @property
     def log_scale(self) -> float:
         """Logarithm of the normalised density at the origin."""
@@ -123,7 +127,7 @@ class StructuredPrior:
     def slopes(self, number: int, x: FloatArray) -> FloatArray:
         """Multiply the derivatives of the precision matrix of a block: ``(copies, hyperparameters, dim)``."""
         block = self.blocks[number]
-        n, each = block.structure.width, block.structure.derivatives(block.psi)
+        n, each = block.structure.width, self._derivatives[number]
         found = np.zeros((len(block.columns), len(each), x.size))
         for own, columns, left, right in zip(found, block.columns, block.left[:, n:], block.right[:, n:], strict=True):
             own[:, columns] = each[:, :n] * x[columns]
@@ -148,7 +152,7 @@ class StructuredPrior:
     def traces(self, number: int, variance: FloatArray, shared: FloatArray) -> FloatArray:
         """Traces of the derivatives of a block times a covariance, of which these are the entries needed."""
         block = self.blocks[number]
-        n, each = block.structure.width, block.structure.derivatives(block.psi)
+        n, each = block.structure.width, self._derivatives[number]
         beside = self._beside(number, shared).sum(axis=0)
         return np.asarray(each[:, :n] @ variance[block.columns].sum(axis=0) + 2.0 * each[:, n:] @ beside)
 

@@ -352,15 +352,18 @@ class Correlated:
             root[i, i] = np.sqrt(left)
         return root
 
-    def entries(self, psi: Any) -> Any:
+    def entries(self, psi: FloatArray) -> FloatArray:
         """Entries of the precision matrix."""
-        precision = self.precision(psi)
-        above = precision[np.triu_indices(len(self.names), 1)]
-        return np.concatenate([np.tile(np.diagonal(precision), self.levels), np.tile(above, self.levels)])
+        return self._repeated(self.precision(psi))
 
     def derivatives(self, psi: FloatArray) -> FloatArray:
         """Their derivatives."""
-        return _slopes(self.entries, psi)
+        return np.array([self._repeated(slope) for slope in _slopes(self.precision, psi)])
+
+    def _repeated(self, each: FloatArray) -> FloatArray:
+        """Entries of a matrix that every level has, the diagonal first."""
+        a, b = np.triu_indices(len(each), 1)
+        return np.concatenate([np.tile(np.diagonal(each), self.levels), np.tile(each[a, b], self.levels)])
 
     def log_det(self, psi: FloatArray) -> tuple[float, FloatArray]:
         """Logarithm of the determinant, and its gradient."""
