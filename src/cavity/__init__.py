@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 from cavity import losses, quadrature, schedules, schemes
 from cavity._version import __version__
+from cavity.curves import CurveFit, curve_fit
 from cavity.ep.factorised import Update
 from cavity.ep.fit import fit
 from cavity.ep.result import FactorError, Result, Status
 from cavity.factors import CostFactor, LinearFactor
 from cavity.gaussians.factorial import FactorialGaussian
+from cavity.gaussians.full import FullGaussian
 from cavity.optimize import Minimum, minimize
 
 if TYPE_CHECKING:
@@ -19,12 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CostFactor",
+    "CurveFit",
     "EPClassifier",
     "EPGaussianProcessClassifier",
     "EPGaussianProcessRegressor",
     "EPRegressor",
     "FactorError",
     "FactorialGaussian",
+    "FullGaussian",
     "LinearFactor",
     "Minimum",
     "Result",
@@ -32,6 +36,7 @@ __all__ = [
     "Update",
     "__version__",
     "compare",
+    "curve_fit",
     "datasets",
     "fit",
     "load",

@@ -381,5 +381,5 @@ def test_a_formula_is_fitted_inspected_scored_and_updated(tmp_path):
     assert "in 90 % intervals" in run("score", model, tmp_path / "a.csv").stdout
     run("update", model, tmp_path / "a.csv", "--out", tmp_path / "more.cavity")
     assert cavity.load(tmp_path / "more.cavity").n_samples_seen_ == 600
-    told = refused("fit", tmp_path / "a.csv", "--formula", "spent ~ heigth", "--model", tmp_path / "other")
+    told = refused("fit", tmp_path / "a.csv", "--formula", "spent ~ heights", "--model", tmp_path / "other")
     assert "did you mean 'height'?" in told

@@ -369,9 +369,13 @@ class Blocks(LinearBackend):
     def result(self, status: Status, diagnostics: Diagnostics) -> Result:
         """Posterior and sites as values; predictors of all rows are those under this posterior."""
         if self.is_normal:
-            for part in self.posterior.parts(False):
-                self.sites.mean[part], self.sites.variance[part] = self.posterior.predictors(part)
+            self.predict_rows()
         return replace(super().result(status, diagnostics), row_sites=self.sites)
+
+    def predict_rows(self) -> None:
+        """Compute the predictors of all rows."""
+        for part in self.posterior.parts(False):
+            self.sites.mean[part], self.sites.variance[part] = self.posterior.predictors(part)
 
     def log_scale(self) -> float:
         """Sum of the logarithms of the scales of all sites: one more look at every row, for the evidence."""

@@ -440,7 +440,8 @@ class Hyperparameters:
         was_found, self.is_found = self.is_found, change <= 1.0 and is_found(curvature @ apart, step, curvature)
         if was_found and self.is_found:  # priors that stand still let EP end
             step = apart = np.zeros_like(step)
-        self._here, self._apart = here, kept
+        # A secant from where sites were still moving by themselves says nothing of how they follow.
+        self._here, self._apart = (here, kept) if change <= 1.0 else (np.empty(0), np.empty(0))
         if np.any(step[:k]) or posterior.prior is not start:
             posterior.scale(1.0, 1.0, with_hyperparameters(start, groups, here[:k] + step[:k]))
         further = (step - apart)[:k]

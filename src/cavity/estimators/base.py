@@ -15,19 +15,19 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils import Tags
 
-from cavity._checks import flag, one_of, whole_number
+from cavity._checks import flag, nonnegative_number, one_of, whole_number
 from cavity._types import FloatArray, IndexArray
 from cavity.ep.hyperparameters import Hyperparameters
 from cavity.ep.leave_one_out import LeftOut
 from cavity.ep.posteriors import Gaussian
 from cavity.ep.result import Result, Status
-from cavity.estimators import reports, row_findings, streams, term_reports
+from cavity.estimators import exact, reports, row_findings, streams, term_reports
 from cavity.estimators.checkpoints import Checkpoint, described
 from cavity.estimators.columns import ColumnDesign, FirstRows, Preprocessing
 from cavity.estimators.fitted import Fitted
 from cavity.estimators.parameters import MOST_ROWS, Parameters, Plan, of_each, plan_fit, threads_for
 from cavity.estimators.row_findings import Densities, RowFindings
-from cavity.estimators.rows import NoWeightError, Totals, forgetting
+from cavity.estimators.rows import Data, NoWeightError, Totals, forgetting
 from cavity.estimators.runs import Checkpoints, InMemory, Prepared, Problem, Source, is_source
 from cavity.estimators.term_design import TermDesign
 from cavity.factors.columns import Columns, ColumnSums
@@ -360,9 +360,9 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
                 rows, known = self._prepare_frame(p, targets, X)
             kept = None
         else:
+            y = p.formula.targets(X) if y is None and p.formula is not None else y
             rows, known = self._prepare_arrays(p, targets, X, y, sample_weight, offset)
-            labels = p.formula.targets(X) if y is None and p.formula is not None else y
-            kept = row_findings.rows_kept(sample_weight, getattr(self, "class_weight", None), labels)
+            kept = row_findings.rows_kept(sample_weight, getattr(self, "class_weight", None), y)
         try:
             opened = None if checkpoint is None else partial(self._checkpoint, checkpoint, every)
             state, outcomes = self._learn(p, rows, opened, *known)
@@ -454,7 +454,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             first = FirstRows.of(self, X, y, numeric)
             return ColumnDesign.of(p, first.features, first.names, first.levels), first.matrix, first.targets, offset
         design, rows = TermDesign.learn(p, X, sample_weight, targets.kind == "reals")
-        return design, rows, design.checked_targets(self, rows, X, y, numeric), design.offset(X, offset)
+        return design, rows, design.checked_targets(self, rows, y, numeric), design.offset(X, offset)
 
     def _prepare_frame(self, p: Parameters, targets: Any, source: Any) -> tuple[Prepared, tuple[Any, ...]]:
         """Read the columns of a table into memory, as terms need them."""
@@ -466,7 +466,10 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             None if getattr(blocks[0], role) is None else np.concatenate([getattr(block, role) for block in blocks])
             for role in ("target", "weight", "offset")
         )
+        formula: Any = p.formula
+        y = formula.targets(frame) if y is None else y
         rows, (design, *known) = self._prepare_arrays(p, targets, frame, y, weights, offset)
+        source.cavity_check(design.terms.variables)
         roles = source.target or design.target, source.weight, source.offset
         done = Preprocessing((), np.zeros(0), (), *roles)
         return rows, (replace(design, preprocessing=done.plain()), *known)
@@ -598,6 +601,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         before, numeric = self._state, targets.kind != "signs"
         told = {name: described(value) for name, value in self.get_params().items() if name not in _MAY_CHANGE}
         share, weights = forgetting(forget, halflife, sample_weight, X)
+        y = p.formula.targets(X) if y is None and p.formula is not None else y
         try:
             if before is None:
                 design, X, y, offset = self._first_rows(p, targets, X, y, weights, offset)
@@ -607,7 +611,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
                 _refuse_other(before.stream.parameters, told)
                 design = before.design
                 if not (design.is_plain(X) and targets.can_read(y, X.shape[0])):
-                    offset = design.offset(X, offset)
+                    offset = design.offset(X, offset) if design.offsets else offset
                     X, y = design.rows(self, X, y, numeric)
                 targets = targets.with_intercept(design.intercept)
                 targets, data, totals = targets.read(X, y, weights, offset)
@@ -673,7 +677,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         """Return the state, rows checked and encoded for it, and their offsets, without the effects of some terms."""
         fitted = self._fitted
         design = fitted.design
-        return fitted, design.matrix(self, X, exclude), design.offset(X, offset)
+        return fitted, design.matrix(self, X, exclude), design.offset(X, offset) if design.offsets else offset
 
     def blocks(self, table: Any) -> Iterator[Any]:
         """Blocks of a table, encoded for this model, in order.
@@ -696,6 +700,89 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
                 "this model was fitted to arrays without names of columns: pass arrays to it, or fit a model to a table"
             )
         return table.cavity_blocks(done, design.levels, is_classifier(self))
+
+    # The exact posterior.
+
+    def check(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+        draws: int = 4000,
+        random_state: int | None = 0,
+    ) -> exact.PosteriorCheck:
+        """Check whether the posterior is right, by weighted draws: seconds, not minutes.
+
+        Draws from EP's posterior are weighted by the exact one, given the hyperparameters that were found.
+
+        Parameters
+        ----------
+        X, y, sample_weight, offset
+            The rows that the model was fitted to.
+        draws : int, default=4000
+            Number of draws.
+        random_state : int or None, default=0
+            Seed of the draws.
+
+        Returns
+        -------
+        PosteriorCheck
+            What was found; ``print`` tells it in words.
+        """
+        fitted, data = self._data(X, y, sample_weight, offset)
+        rng = np.random.default_rng(random_state)
+        return exact.check(fitted, data, whole_number("draws", draws, least=100), rng, self._coefficient_names())
+
+    def sample(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+        draws: int = 1000,
+        max_seconds: float = 60.0,
+        random_state: int | None = 0,
+    ) -> exact.ExactDraws:
+        """Draw from the exact posterior, given the hyperparameters that were found.
+
+        Elliptical slice sampling, by many chains that start from EP's posterior. There is nothing to tune, and losses
+        with kinks are sampled as smooth ones are.
+
+        Parameters
+        ----------
+        X, y, sample_weight, offset
+            The rows that the model was fitted to.
+        draws : int, default=1000
+            Number of effective draws of every coefficient.
+        max_seconds : float, default=60.0
+            When to stop, with a warning, although there are fewer.
+        random_state : int or None, default=0
+            Seed of the draws.
+
+        Returns
+        -------
+        ExactDraws
+            The draws, with their effective number and R-hat.
+        """
+        fitted, data = self._data(X, y, sample_weight, offset)
+        number, seconds = whole_number("draws", draws, least=1), nonnegative_number("max_seconds", max_seconds)
+        return exact.sample(
+            fitted, data, number, seconds, np.random.default_rng(random_state), self._coefficient_names()
+        )
+
+    def _data(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Fitted, Data]:
+        """Check and encode rows for the state."""
+        fitted = self._fitted
+        matrix, y = fitted.design.rows(self, X, y, fitted.targets.kind != "signs")
+        return fitted, fitted.targets.read(matrix, y, sample_weight, fitted.design.offset(X, offset))[1]
+
+    def _coefficient_names(self) -> tuple[str, ...]:
+        """Names of the coefficients, the intercept last, those of one predictor after the other."""
+        fitted = self._fitted
+        names = [*fitted.design.names, *(["intercept"] if fitted.design.intercept else [])]
+        groups = fitted.targets.names(fitted.loss)
+        return tuple(names if groups is None else [f"{group} {name}" for group in groups for name in names])
 
     # Reports.
 

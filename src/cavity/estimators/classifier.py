@@ -26,7 +26,8 @@ from cavity.estimators.runs import is_source
 from cavity.factors.rows import Rows
 from cavity.losses import Loss, offers
 from cavity.losses.joint import Softmax
-from cavity.moments import joint_log_masses, joint_means, log_mean_logistic
+from cavity.moments import joint_log_masses, joint_means
+from cavity.moments.logistic import log_mean_and_slopes
 
 # Nodes for links other than the logistic: places that are fine around the border of the classes and coarse far out,
 # where slow links rise, and steps in standard deviations around the peak of link times Gaussian.
@@ -45,7 +46,7 @@ def log_probabilities(loss: Loss, mean: FloatArray, variance: FloatArray) -> Flo
     with np.errstate(all="ignore"):
         if slope is not None:
             less = np.where(m > 0.0, -1.0, 1.0)
-            low = log_mean_logistic(-slope * np.abs(m), slope**2 * v)
+            low = log_mean_and_slopes(-slope * np.abs(m), slope**2 * v)[0]
         else:
             less = np.where(_gap(loss, 1.0, m) > 0.0, -1.0, 1.0)
             parts = [slice(i, i + 1024) for i in range(0, max(m.size, 1), 1024)]  # 160 nodes and middles: 2.6 MB
@@ -137,7 +138,7 @@ def _log_proba(fitted: Fitted, X: Any, offset: Any) -> FloatArray:
     if fitted.is_joint:
         return scaled(class_probabilities(fitted, X, offset, softmax_log_probability), fitted.factor)
     logs = normalised(log_probabilities(fitted.loss, *fitted.posterior.predictors(X, offset)))
-    return scaled(logs, fitted.factor)
+    return logs if fitted.factor == 1.0 else scaled(logs, fitted.factor)
 
 
 def _left_out_classes(left: LeftOut, classes: int) -> FloatArray:

@@ -349,6 +349,8 @@ class ColumnDesign:
     variances: FloatArray | None
     groups: dict[str, NDArray[np.intp]]
 
+    offsets = ()  # of formulas
+
     @classmethod
     def of(
         cls, p: Parameters, features: int, names: Any = None, levels: Levels | None = None, preprocessing: Any = None
@@ -445,10 +447,6 @@ class ColumnDesign:
             X, partial(validate_data, estimator, y=y, reset=False, y_numeric=numeric)
         )
         return found
-
-    def offset(self, X: Any, offset: Any) -> Any:
-        """Known part of the linear predictor: what is given."""
-        return offset
 
     def _check_table(self, estimator: Any, X: Any) -> None:
         if not hasattr(X, "columns"):

@@ -157,11 +157,11 @@ class Posterior:
         if not self.fitted.is_joint:
             return self.whole
         if isinstance(self.whole[0], JointRowsGaussian):
-            return self.whole[0].marginals(self._mixing)
-        return marginals(self.whole[0], self._mixing)
+            return self.whole[0].marginals(self.mixing)
+        return marginals(self.whole[0], self.mixing)
 
     @property
-    def _mixing(self) -> FloatArray:
+    def mixing(self) -> FloatArray:
         """Matrix that gives the linear predictors, one per row, from those of a loss of several."""
         return self.fitted.targets.mixing(self.fitted.loss)
 
@@ -186,8 +186,8 @@ class Posterior:
         if self.fitted.is_joint:
             whole: Any = self.whole[0]
             if isinstance(whole, JointRowsGaussian):
-                return whole.draws(self._mixing, rng.standard_normal((n, whole.dim)))
-            return joint_draws(whole, self._mixing, rng.standard_normal((n, whole.dim)))
+                return whole.draws(self.mixing, rng.standard_normal((n, whole.dim)))
+            return joint_draws(whole, self.mixing, rng.standard_normal((n, whole.dim)))
         noise = rng.standard_normal((n, len(self.each), self.each[0].dim))
         return np.stack([p.draws(noise[:, k]) for k, p in enumerate(self.each)], axis=1)
 
@@ -255,7 +255,7 @@ class Posterior:
     def variance_between(self, rows: FloatArray) -> FloatArray:
         """Variances of combinations ``(n, predictors, columns)`` of the coefficients of several predictors."""
         if self.fitted.is_joint:
-            inner = np.einsum("gk,rgc->rkc", self._mixing, rows)
+            inner = np.einsum("gk,rgc->rkc", self.mixing, rows)
             return np.asarray(self.whole[0].predictor_variance(inner.reshape(len(rows), -1)))
         each = [q.predictor_variance(rows[:, g]) for g, q in enumerate(self.each)]
         return np.asarray(np.sum(each, axis=0))

@@ -200,7 +200,7 @@ def summary_columns(
 def contrast(fitted: Fitted, weights: Any, level: float) -> Any:
     """Make the table of `EPClassifier.contrast`."""
     level = number_between("level", level, 0.0, 1.0, "()")
-    posterior, design = fitted.posterior, fitted.design
+    posterior, design = fitted.errors, fitted.design
     groups, as_ratios, what = fitted.targets.names(fitted.loss), is_log(fitted), fitted.targets.what
     labels, weighted = combinations(weights, _names(fitted), groups)
     rows = np.roll(np.array(weighted), -int(design.intercept), axis=-1)

@@ -98,6 +98,11 @@ class LinearFactor:
             (self.weights * second) @ squared(self._X),
         )
 
+    def hessian(self, point: FloatArray, curvature: Curvature = "exact") -> FloatArray:
+        """Weighted sum of the products of the rows with themselves."""
+        A = dense_rows(self._X, False)
+        return np.asarray((A.T * (self.weights * self._scalar_derivatives(point, curvature)[2])) @ A)
+
     def star(self, center: FloatArray, steps: FloatArray) -> StarCosts:
         """One loss for every entry of the rows and direction."""
         z = (center[None] @ self._X.T)[0]
