@@ -129,3 +129,12 @@ def test_slopes_and_seasons(example):
     shared, alone = found["errors"]
     assert shared < 0.8 * alone
     assert 0.75 < found["covered"] <= 1.0
+
+
+def test_curves_and_borders(example):
+    found = example("curves_and_borders")
+    near = np.mean(np.abs(found["curve"] - np.sin(2.0 * found["grid"][:, 0])))
+    assert near < 0.15
+    assert np.mean(np.abs(found["normal"].predict(found["x"]) - found["truth"])) > 2.0 * near
+    assert found["border"].score(found["X"], found["labels"]) > 0.9
+    assert 0.3 < found["shares"][0, 0] < 0.7
