@@ -162,8 +162,7 @@ class WideRows:
         total = symmetric(total)
         if self._sparse is not None:
             scaled = self._sparse @ sparse.diags_array(self._among(roots, columns))
-            product = (scaled @ scaled.T).tocoo()
-            total[product.coords] += product.data
+            total += (scaled @ scaled.T).toarray()
         return total
 
     def _among(self, weights: FloatArray, columns: IndexArray | None) -> FloatArray:
