@@ -151,3 +151,12 @@ def test_composite_likelihood(example):
     found = example("composite_likelihood")
     assert np.all(np.abs(found["result"].mean - found["TRUTH"]) < [0.3, 0.3, 0.3, 0.4])
     assert found["result"].check(starts=0).is_reliable
+
+
+def test_curves_and_borders(example):
+    found = example("curves_and_borders")
+    near = np.mean(np.abs(found["curve"] - np.sin(2.0 * found["grid"][:, 0])))
+    assert near < 0.15
+    assert np.mean(np.abs(found["normal"].predict(found["x"]) - found["truth"])) > 2.0 * near
+    assert found["border"].score(found["X"], found["labels"]) > 0.9
+    assert 0.3 < found["shares"][0, 0] < 0.7
