@@ -37,6 +37,7 @@ MEASURED = {
         "terms",
         "tables",
         "trust",
+        "wide",
     )
 } | {"dask": "benchmarks.dask_cluster"}
 PARTS = ("speed", "first_use", "comparison", *MEASURED)

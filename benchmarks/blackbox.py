@@ -23,6 +23,9 @@ from scipy.special import expit
 import cavity
 from benchmarks.bars import Row, markdown
 from cavity._types import FloatArray
+from cavity.ep.draws import elliptical_slices
+from reference.problems import LOSSES, SMALL
+from reference.problems import Problem as PaperProblem
 
 # Bars: distance of means in standard deviations, and ratios of standard deviations.
 SMOOTH, KINKS = (0.05, 0.95, 1.05), (0.15, 0.85, 1.15)
@@ -379,8 +382,49 @@ def measure(quick: bool) -> tuple[list[Row], dict[str, str]]:
         "Pareto k",
         "R-hat of draws",
     )
-    tables = {"problems": markdown(header, [line.cells for line in lines]), "peers": peers(chosen, quick)}
+    tables = {
+        "problems": markdown(header, [line.cells for line in lines]),
+        "schemes": schemes_compared(chosen, quick),
+        "peers": peers(chosen, quick),
+    }
     return [row for line in lines for row in line.bars], tables
+
+
+def schemes_compared(chosen: Sequence[Problem], quick: bool) -> str:
+    """The paper's four schemes and the default with all correlations, on curves and on the paper's small sets.
+
+    Small sets are visited by mini-batches of ten rows, as in the paper, and compared with draws around the posterior of
+    EP by blocks of rows.
+    """
+    rows, draws = [], 4_000 if quick else 20_000
+
+    def compare(name: str, factors: Sequence[Any], prior: Any, exact: Any) -> None:
+        for scheme in ("la", "qla", "gq", "vq", "rvq"):
+            # The paper's schemes start at the prior, as there; all have the safeguards.
+            start = "mode" if scheme == "rvq" else None
+            result = quietly(
+                lambda s=scheme, t=start: cavity.fit(factors, prior, s, covariance="full", start=t, max_iter=20)
+            )
+            off, ratios = np.max(np.abs(result.mean - exact.mean) / exact.std), result.std / exact.std
+            loops = len(result.trace.changes)
+            shown = f"{off:.2f}", f"{ratios.min():.2f} to {ratios.max():.2f}"
+            rows.append((name, scheme, result.status.name, str(loops), *shown))
+
+    for problem in chosen:
+        if problem.curve is not None and problem.is_gaussian:
+            exact = quietly(lambda p=problem: cavity.fit(p.factors, p.prior)).sample(draws, chains=40, warmup=200)
+            compare(f"{problem.name}, {len(problem.costs)} factors", problem.factors, problem.prior, exact)
+    for data in SMALL[:1] if quick else SMALL:
+        for loss in LOSSES:
+            small = PaperProblem(data, loss)
+            factors, prior = small.batches(), small.prior()
+            near = quietly(lambda f=factors, p=prior: cavity.fit(f, p, covariance="full")).posterior
+            exact = elliptical_slices(
+                lambda t, f=factors, p=prior: p.log_density(t) - f.cost(t),
+                near, draws, np.random.default_rng(0), chains=40, warmup=200,
+            )  # fmt: skip
+            compare(small.title, list(factors), prior, exact)
+    return markdown(("problem", "scheme", "status", "loops", "means off", "deviations"), rows)
 
 
 def peers(chosen: Sequence[Problem], quick: bool) -> str:

@@ -122,3 +122,10 @@ def test_widening_intervals(example):
     assert right < 0.8
     assert found["covered"]["linear"] == pytest.approx([0.9, 0.9], abs=0.03)
     assert found["evidence"]["linear"] > found["evidence"]["auto"] + 50.0
+
+
+def test_slopes_and_seasons(example):
+    found = example("slopes_and_seasons")
+    shared, alone = found["errors"]
+    assert shared < 0.8 * alone
+    assert 0.75 < found["covered"] <= 1.0

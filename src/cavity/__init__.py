@@ -17,11 +17,14 @@ from cavity.optimize import Minimum, minimize
 if TYPE_CHECKING:
     from cavity import datasets
     from cavity.estimators import EPClassifier, EPRegressor, compare, load, save
+    from cavity.estimators.processes import EPGaussianProcessClassifier, EPGaussianProcessRegressor
 
 __all__ = [
     "CostFactor",
     "CurveFit",
     "EPClassifier",
+    "EPGaussianProcessClassifier",
+    "EPGaussianProcessRegressor",
     "EPRegressor",
     "FactorError",
     "FactorialGaussian",
@@ -50,6 +53,8 @@ def __getattr__(name: str) -> Any:
     # scikit-learn and Numba are loaded when they are first needed: importing cavity stays quick.
     if name == "datasets":
         return import_module(f"cavity.{name}")
+    if name in ("EPGaussianProcessClassifier", "EPGaussianProcessRegressor"):
+        return getattr(import_module("cavity.estimators.processes"), name)
     if name in ("EPClassifier", "EPRegressor", "compare", "load", "save"):
         globals()[name] = getattr(import_module("cavity.estimators"), name)
         return globals()[name]

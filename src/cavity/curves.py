@@ -17,6 +17,7 @@ from cavity.ep.fit import fit
 from cavity.ep.result import Result
 from cavity.factors import CostFactor
 from cavity.gaussians.factorial import FactorialGaussian
+from cavity.gaussians.full import FullGaussian
 
 __all__ = ["CurveFit", "curve_fit"]
 
@@ -169,7 +170,9 @@ def curve_fit(
         more = () if is_known else (np.inf,)
         ends = (np.append(limits.low, [-m for m in more]), np.append(limits.high, more))
     whole = FactorialGaussian.from_moments(mean, variance)
-    result = fit([CostFactor(cost, whole.dim)], whole, covariance="full", bounds=ends, tol=positive_number("tol", tol))
+    place = center if is_known else np.append(center, np.log(scale))
+    near = FullGaussian.from_moments(place, np.diag((width if is_known else np.append(width, 0.5)) ** 2))
+    result = fit([CostFactor(cost, whole.dim)], whole, bounds=ends, start=near, tol=positive_number("tol", tol))
     found = 1.0 if is_known else float(np.exp(result.mean[count] + 0.5 * result.variance[count]))
     return CurveFit(result.mean[:count], result.covariance[:count, :count], found, result)
 

@@ -274,6 +274,15 @@ def test_the_target_is_needed_and_columns_are_named(folder, tmp_path):
     assert line == f"cavity: --target is needed, the column to be predicted: {tmp_path / 'a.csv'} has 'age', 'income'"
 
 
+def test_a_label_that_is_missing_is_named(folder, tmp_path):
+    frame = people(40)
+    frame.loc[7, "income"] = None
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    for command in ("score", "update"):
+        line = refused(command, folder / "labels.cavity", tmp_path / "a.csv")
+        assert line.endswith("a.csv, row 8, column 'income': the label is missing; fill it, or leave the row out")
+
+
 def test_the_example_can_be_fitted_and_scored(tmp_path):
     told = run("example", "--folder", tmp_path).stdout
     assert told.splitlines()[1] == f"{tmp_path / 'test.csv'}: 22,605 rows of 17 columns"
@@ -372,5 +381,5 @@ def test_a_formula_is_fitted_inspected_scored_and_updated(tmp_path):
     assert "in 90 % intervals" in run("score", model, tmp_path / "a.csv").stdout
     run("update", model, tmp_path / "a.csv", "--out", tmp_path / "more.cavity")
     assert cavity.load(tmp_path / "more.cavity").n_samples_seen_ == 600
-    told = refused("fit", tmp_path / "a.csv", "--formula", "spent ~ heigth", "--model", tmp_path / "other")
+    told = refused("fit", tmp_path / "a.csv", "--formula", "spent ~ heights", "--model", tmp_path / "other")
     assert "did you mean 'height'?" in told

@@ -8,7 +8,7 @@ from cavity.factors.columns import ColumnSums
 from cavity.terms import Design, Formula
 
 RNG = np.random.default_rng(0)
-FRAME = {"x": RNG.normal(5.0, 2.0, 50), "g": RNG.integers(0, 6, 50), "t": np.arange(50)}
+FRAME = {"x": RNG.normal(5.0, 2.0, 50), "g": RNG.integers(0, 6, 50), "t": np.arange(50) // 2}
 
 
 def learn(text="~ x + (1 | g) + (x | t) + walk(t)", frame=FRAME, weak=2.5):
@@ -30,20 +30,20 @@ def test_ordinary_columns_alone_are_brought_to_units():
 def test_units_of_the_linear_predictor_change_nothing_but_units(unit):
     design, sums = learn()
     columns = design.columns(sums)
-    prior, groups = design.prior(columns, sums.sizes(columns), 2.0, 0.3, unit, 7.0)
+    prior, groups = design.prior(columns, sums.sizes(columns), 0.5, 0.3, unit, 7.0)
     assert prior.mean[-1] == pytest.approx(7.0)
     variance = prior.independent.variance
     assert variance[-1] == pytest.approx(100.0 * unit**2)
     assert variance[0] == pytest.approx((2.5 * unit) ** 2, rel=1e-6)
     for group in groups:
         if group.block is None:
-            assert variance[group.columns[0]] * group.size == pytest.approx(2.0)
+            assert variance[group.columns[0]] * group.size == pytest.approx(0.5)
             deviation = np.sqrt(group.size * variance[group.columns[0]])
         else:
             block = prior.blocks[group.block]
             deviation = np.sqrt(block.structure.spread(block.psi)[0])
-            assert deviation == pytest.approx(unit * np.sqrt(2.0))
-        assert group.rate * deviation == pytest.approx(0.3 * np.sqrt(2.0))
+            assert deviation == pytest.approx(unit * np.sqrt(0.5))
+        assert group.rate * deviation == pytest.approx(0.3 * np.sqrt(0.5))
 
 
 def test_several_predictors_share_hyperparameters():

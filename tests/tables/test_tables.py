@@ -306,7 +306,7 @@ def test_bad_targets_say_what_is_wrong(frame, files, tmp_path):
     with pytest.raises(ValueError, match="pass the table alone"):
         EPClassifier().fit(table_of(files["csv"], "label"), frame["label"])
     frame[frame["label"] == "no"].to_csv(tmp_path / "one.csv", index=False)
-    with pytest.raises(ValueError, match="number of classes"):
+    with pytest.raises(ValueError, match="all labels are"):
         EPClassifier().fit(table_of(tmp_path / "one.csv", "label"))
     frame.drop(columns="b").to_csv(tmp_path / "less.csv", index=False)
     with pytest.raises(ValueError, match=r"less\.csv has no column 'b', which .*whole\.csv has"):

@@ -544,14 +544,13 @@ def table_with_target(
 def codes_of(model: Any, table: Table, block: Block) -> NDArray[np.intp]:
     """Places among the classes of a block's labels."""
     classes = {label: code for code, label in enumerate(model.classes_.tolist())}
-    labels, places = np.unique(np.asarray(block.target), return_inverse=True)
-    codes = np.array([classes.get(label, -1) for label in labels.tolist()], dtype=np.intp)[places]
+    codes = np.array([classes.get(label, -1) for label in block.target.tolist()], dtype=np.intp)
     if np.any(codes < 0):
-        row = int(np.argmin(codes))
-        raise ValueError(
-            f"{where(block.batch, row, table.target)}: the label {shown(block.target[row])} is none of the model's "
-            f"classes {', '.join(map(shown, list(classes)[:10]))}"
-        )
+        label, place = block.target[np.argmin(codes)], where(block.batch, int(np.argmin(codes)), table.target)
+        if label is None or label != label:
+            raise ValueError(f"{place}: the label is missing; fill it, or leave the row out")
+        names = ", ".join(map(shown, list(classes)[:10]))
+        raise ValueError(f"{place}: the label {shown(label)} is none of the model's classes {names}")
     return codes
 
 

@@ -94,10 +94,10 @@ class Problem:
         with np.errstate(all="ignore"):
             return find_peak(self.factors, self.supports, self.prior, self.beta, near, tol)
 
-    def begin(self, backend: Factorised) -> None:
+    def begin(self, backend: Factorised, near: FullGaussian) -> None:
         """Start EP with the quadratics of the factors about the peak; with uniform sites where none is found."""
         try:
-            peak = self.peak(FullGaussian.from_moments(self.prior.mean, self.prior.covariance))
+            peak = self.peak(near)
         except Exception as error:
             raise FactorError(self.last, untouched(self.prior), error) from error
         for sites in () if peak is None else (peak.quadratics, [q.raised() for q in peak.quadratics]):

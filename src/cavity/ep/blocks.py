@@ -36,6 +36,7 @@ from cavity.ep.driver import Change, Diagnostics, Options, Run, State, Step, arr
 from cavity.ep.hyperparameters import Hyperparameters, NormalRows, maximise_normal_evidence
 from cavity.ep.posteriors import RowPosterior
 from cavity.ep.result import Refusal, Result, Status
+from cavity.ep.wide import KernelPosterior
 from cavity.factors.rows import Rows
 from cavity.losses import Loss, offers
 from cavity.losses.noise import log_normalizer, site_factor, with_scale
@@ -56,7 +57,7 @@ _MATRICES = ("precision", "last_precision", "variance")
 def run(
     loss: Loss,
     rows: Rows,
-    posterior: RowPosterior,
+    posterior: RowPosterior | KernelPosterior,
     options: Options,
     *,
     predictor: int = 0,

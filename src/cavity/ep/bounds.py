@@ -93,13 +93,31 @@ class Bounds:
         ratio = spread / std
         return FullGaussian.from_moments(middle, prior.covariance * np.outer(ratio, ratio), prior.log_mass)
 
+    def near(self, near: FullGaussian) -> FullGaussian:
+        """Gaussian without bounds where one with bounds has its mean, as wide there."""
+        if not np.all((near.mean > self.low) & (near.mean < self.high)):
+            return self.prior(near)
+        mean = self.outside(near.mean)
+        slopes = np.exp(-self.log_slopes(mean))
+        return FullGaussian.from_moments(mean, near.covariance * np.outer(slopes, slopes))
+
     def factors(self, factors: Sequence[Factor], prior: FullGaussian, wanted: FullGaussian) -> list[Factor]:
-        """Give the factors without bounds, and last what is left of ``prior`` beside the Gaussian ``wanted`` there."""
+        """Give the factors without bounds, and what is left of ``prior`` beside the Gaussian ``wanted`` there.
+
+        The rest is part of the first factor that depends on all parameters, whose moments are then exact at a bound
+        too; where there is none it is the last factor.
+        """
 
         def rest(places: FloatArray) -> FloatArray:
             slopes = np.sum(self.log_slopes(places), axis=1)
             return np.asarray(wanted.log_density(places) - prior.log_density(self.inside(places)) - slopes)
 
+        whole = [k for k, factor in enumerate(factors) if factor.coordinates is None]
+        freed = [self._free(factor) for factor in factors]
+        if whole:
+            first = freed[whole[0]]
+            freed[whole[0]] = CostFactor(lambda t: first.cost(t) + rest(t), prior.dim, vectorized=True)
+            return freed
         left = CostFactor(rest, prior.dim, vectorized=True)
         if np.array_equal(prior.precision, np.diag(np.diag(prior.precision))):  # parameters without bounds cancel
             own = self.coordinates
@@ -112,7 +130,7 @@ class Bounds:
                 return np.asarray(new.log_density(places) - old.log_density(self.inside(places, own)) - slopes)
 
             left = CostFactor(rest_of_some, prior.dim, coordinates=own, vectorized=True)
-        return [*(self._free(factor) for factor in factors), left]
+        return [*freed, left]
 
     def moments(self, posterior: FullGaussian) -> tuple[FloatArray, FloatArray]:
         """Mean and covariance of the parameters, by quadrature of the Gaussian without bounds."""

@@ -30,7 +30,7 @@ from cavity.mode import BatchSites, Mode, find_mode, gaussians, sites_at
 from cavity.schedules import Order, Temperature
 from cavity.schemes._protocol import Scheme
 
-Start = Sequence[FactorialGaussian] | Sequence[FullGaussian] | Literal["mode"] | Mode | None
+Start = Sequence[FactorialGaussian] | Sequence[FullGaussian] | FullGaussian | Literal["mode"] | Mode | None
 Covariance = Literal["diagonal", "full", "sparse"]
 
 
@@ -73,8 +73,8 @@ def fit(
         ``"diagonal"``: a product of independent Gaussians, as in the paper; its standard deviations are conditional on
         the other coordinates. ``"full"``: all correlations. For linear factors with one loss, of at most 5000 columns,
         EP works by blocks of rows with one site per row; ``"sparse"`` is the same with a sparse precision matrix. For
-        other factors the sites are Gaussians with all correlations, by the schemes in their full form; a rule has
-        :math:`O(d^2)` nodes. None is ``"full"`` for those in up to 12 coordinates, and ``"diagonal"`` otherwise.
+        other factors, and where another scheme than ``"exact"`` is named, the sites are Gaussians with all
+        correlations, by the scheme in its full form; a rule has :math:`O(d^2)` nodes. None is ``"full"`` for those in up to 12 coordinates, and ``"diagonal"`` otherwise.
     bounds
         Lower and upper bounds of the coordinates, numbers or one for each, as in `scipy.optimize.curve_fit`, for
         factors with all correlations. The prior is truncated, and not normalised again; EP works on coordinates without
@@ -111,7 +111,8 @@ def fit(
         Initial sites instead of uniform ones, for ``sites="own"``, as in `Result.sites`: one per factor in its own
         coordinates. Their product with the prior must be proper. ``"mode"`` starts with quadratics of all factors at
         the minimum of prior and costs: expansions of linear factors with one loss, where the minimum can also be given,
-        as returned by `cavity.mode.find_mode`; with all correlations interpolants of any factors.
+        as returned by `cavity.mode.find_mode`; with all correlations interpolants of any factors. A `FullGaussian`
+        does the same from its mean, with first nodes of its width in place of the prior's.
     state
         `Result.state` of an earlier run with the same factors and arguments, to continue it exactly.
     callback
@@ -164,12 +165,14 @@ def fit(
                 stacklevel=2,
             )
     one_of("covariance", covariance, ("diagonal", "full", "sparse"))
-    is_by_factors = covariance == "full" and not is_linear
+    is_by_factors = covariance == "full" and not (is_linear and (scheme is None or scheme == "exact"))
     if max_iter is None:
         max_iter = 1 if sites == "none" else 20 if covariance == "diagonal" else 50 if is_by_factors else 100
     for name, value in (("bounds", bounds), ("a prior with correlations", isinstance(prior, FullGaussian) or None)):
         if value is not None and not is_by_factors:
-            raise ValueError(f"{name} needs factors with covariance='full' that are not linear factors of one loss")
+            raise ValueError(
+                f"{name} needs covariance='full', and for linear factors of one loss a scheme such as 'rvq'"
+            )
     options = make_options(
         len(factors),
         max_iter=max_iter,
@@ -300,13 +303,17 @@ def _run_full(
         raise ValueError(f"callback must be a function of an Update, or None, got {shown(callback)}")
     if not hasattr(scheme, "approximate_full"):
         raise ValueError(f"{scheme!r} has no form with all correlations: take covariance='diagonal', or scheme='rvq'")
-    prior = prior if isinstance(prior, FullGaussian) else FullGaussian.of(prior)
+    original = prior = prior if isinstance(prior, FullGaussian) else FullGaussian.of(prior)
     limits = None if bounds is None else Bounds(bounds, prior.dim)
-    if limits is not None and limits.coordinates.size:
+    if limits is not None and not limits.coordinates.size:
+        limits = None
+    if limits is not None:
+        if options.temperature.beta(0) != 1.0 or not options.temperature.is_final(0, options.max_iter):
+            raise ValueError("bounds need beta=1: what makes the prior right between them has no temperature")
         free = limits.prior(prior)
         factors, prior = limits.factors(factors, prior, free), free
-    is_at_mode = isinstance(start, str)
-    if is_at_mode and (start != "mode" or options.sites != "own"):
+    is_at_mode = isinstance(start, str | FullGaussian)
+    if is_at_mode and ((isinstance(start, str) and start != "mode") or options.sites != "own"):
         raise ValueError(f"start must be 'mode', with sites='own', or one site per factor, got {start!r}")
     if start is not None and not is_at_mode:
         check_sites(start, len(factors), options, FullGaussian)
@@ -324,10 +331,12 @@ def _run_full(
         is_watched = show is not None or callback is not None
         backend = Factorised(problem.factors, prior, scheme, options, after_visit if is_watched else None)
         if is_at_mode:
-            problem.begin(backend)
+            near = start if isinstance(start, FullGaussian) else original
+            problem.begin(backend, near if limits is None else limits.near(near))
         elif start is not None:
             backend.begin_at(start)
-        result = driver.run(backend, options, cost=backend.cost, state=state)
+        # The mean of a skewed posterior costs more than its peak; a draw of a Gaussian costs d / 2 more.
+        result = driver.run(backend, options, cost=backend.cost, slack=float(prior.dim), state=state)
     problem.beta = result.trace.betas[-1] if result.trace.betas else beta
     return replace(result, evaluations=problem.evaluations, problem=problem, bounds=limits)
 
@@ -421,7 +430,7 @@ def stacked(factors: Sequence[Factor]) -> LinearBatches:
     return factors if isinstance(factors, LinearBatches) else LinearBatches.stack(factors)  # type: ignore[arg-type]
 
 
-def check_sites(start: Sequence[Any], count: int, options: Options, family: type = FactorialGaussian) -> None:
+def check_sites(start: Any, count: int, options: Options, family: type = FactorialGaussian) -> None:
     """Raise unless ``start`` has one site per factor."""
     if options.sites != "own":
         raise ValueError(f"start needs sites='own', one site per factor, got sites={options.sites!r}")

@@ -548,7 +548,7 @@ class SparsePosterior:
         # A factorisation costs about the same for any block, so there are few of them.
         n = self.rows.shape[0]
         most = n if self._analysed is not None else self.rows.csr_at_once
-        return row_blocks(n, min(max(100, n // 64) if first else -(-n // 2), most), most, first)
+        return row_blocks(n, min(max(100, n // 16) if first else -(-n // 2), most), most, first)
 
     def means(self, part: slice) -> FloatArray:
         """Means of the linear predictors of a block of rows."""

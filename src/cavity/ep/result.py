@@ -278,12 +278,17 @@ class Result:
     def log_evidence(self) -> float:
         r"""Estimate of :math:`\log \int \text{prior} \prod_k e^{-\beta u_k}`; exact for Gaussian factors.
 
-        NaN where there is none: after a run that diverged, or that ended at the prior since updates were refused.
+        NaN where there is none: after a run that diverged, or that ended at the prior since updates were refused; with
+        all correlations of any factors after every run whose last updates were refused.
         """
         is_prior = self.trace.refused > 0 and np.array_equal(self.posterior.mean, self.prior.mean)
         if isinstance(self.prior, FactorialGaussian):
             is_prior = is_prior and np.array_equal(self.posterior.variance, self.prior.variance)
-        return math.nan if is_prior or self.status is Status.DIVERGED else float(self.posterior.log_mass)
+        refused = (Status.NONFINITE, Status.IMPROPER_CAVITY, Status.NEGATIVE)
+        is_partial = self.problem is not None and self.status in refused
+        if is_prior or is_partial or self.status is Status.DIVERGED:
+            return math.nan
+        return float(self.posterior.log_mass)
 
     def sample(self, draws: int = 4000, *, chains: int = 20, warmup: int = 100, random_state: int = 0) -> Draws:
         """Draw from the density itself, by elliptical slice sampling around the posterior.

@@ -25,7 +25,7 @@ from cavity.estimators import exact, reports, row_findings, streams, term_report
 from cavity.estimators.checkpoints import Checkpoint, described
 from cavity.estimators.columns import ColumnDesign, FirstRows, Preprocessing
 from cavity.estimators.fitted import Fitted
-from cavity.estimators.parameters import Parameters, Plan, of_each, plan_fit, threads_for
+from cavity.estimators.parameters import MOST_ROWS, Parameters, Plan, of_each, plan_fit, threads_for
 from cavity.estimators.row_findings import Densities, RowFindings
 from cavity.estimators.rows import Data, NoWeightError, Totals, forgetting
 from cavity.estimators.runs import Checkpoints, InMemory, Prepared, Problem, Source, is_source
@@ -360,6 +360,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
                 rows, known = self._prepare_frame(p, targets, X)
             kept = None
         else:
+            y = p.formula.targets(X) if y is None and p.formula is not None else y
             rows, known = self._prepare_arrays(p, targets, X, y, sample_weight, offset)
             kept = row_findings.rows_kept(sample_weight, getattr(self, "class_weight", None), y)
         try:
@@ -424,13 +425,25 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         targets, data, totals = targets.with_intercept(design.intercept).read(X, y, sample_weight, offset)
         sums = ColumnSums.of(data.X, data.weights) if design.needs_sums or targets.is_linear else None
         columns = design.columns(sums)
-        joint = targets.joint(data.X.shape[0], design.width + design.intercept, p.covariance, stream=False)
+        # In the space of the rows coefficients are independent: terms have no fewer rows than columns in that sense.
+        width, is_plain = design.width + design.intercept, p.formula is None
+        if p.covariance == "rows" and not is_plain:
+            raise ValueError("covariance='rows' is for independent coefficients, not for a formula: leave it at 'auto'")
+        joint = targets.joint(data.X.shape[0] if is_plain else max(data.X.shape[0], width), width, p.covariance, False)
         if joint is not None:
             targets, data = targets.of_joint(data)
         units = None if sums is None else columns
         rows = Rows.arrange(data.X, data.targets, data.weights, design.intercept, data.offset, units)
         coupled = None if p.formula is None else design.coupled()
-        return InMemory(data, rows, coupled=coupled), (design, targets, columns, sums, totals, joint)
+        most_rows = MOST_ROWS if is_plain else 0
+        return InMemory(data, rows, most_rows=most_rows, coupled=coupled), (
+            design,
+            targets,
+            columns,
+            sums,
+            totals,
+            joint,
+        )
 
     def _first_rows(
         self, p: Parameters, targets: Any, X: Any, y: Any, sample_weight: Any, offset: Any
@@ -441,7 +454,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             first = FirstRows.of(self, X, y, numeric)
             return ColumnDesign.of(p, first.features, first.names, first.levels), first.matrix, first.targets, offset
         design, rows = TermDesign.learn(p, X, sample_weight, targets.kind == "reals")
-        return design, rows, design.checked_targets(self, rows, X, y, numeric), design.offset(X, offset)
+        return design, rows, design.checked_targets(self, rows, y, numeric), design.offset(X, offset)
 
     def _prepare_frame(self, p: Parameters, targets: Any, source: Any) -> tuple[Prepared, tuple[Any, ...]]:
         """Read the columns of a table into memory, as terms need them."""
@@ -453,7 +466,10 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             None if getattr(blocks[0], role) is None else np.concatenate([getattr(block, role) for block in blocks])
             for role in ("target", "weight", "offset")
         )
+        formula: Any = p.formula
+        y = formula.targets(frame) if y is None else y
         rows, (design, *known) = self._prepare_arrays(p, targets, frame, y, weights, offset)
+        source.cavity_check(design.terms.variables)
         roles = source.target or design.target, source.weight, source.offset
         done = Preprocessing((), np.zeros(0), (), *roles)
         return rows, (replace(design, preprocessing=done.plain()), *known)
@@ -547,7 +563,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         if plan.covariance == "diagonal" and plan.chosen and is_new:
             text = (
                 "standard deviations are conditional on the other coefficients, and so too small where columns are "
-                f"correlated: {plan.reason}. Use fewer columns; covariance='diagonal' accepts this without a "
+                f"correlated: {plan.reason}. Use fewer rows or columns; covariance='diagonal' accepts this without a "
                 "warning"
             )
             warnings.warn(text, ConditionalDeviationsWarning, stacklevel=level)
@@ -585,6 +601,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         before, numeric = self._state, targets.kind != "signs"
         told = {name: described(value) for name, value in self.get_params().items() if name not in _MAY_CHANGE}
         share, weights = forgetting(forget, halflife, sample_weight, X)
+        y = p.formula.targets(X) if y is None and p.formula is not None else y
         try:
             if before is None:
                 design, X, y, offset = self._first_rows(p, targets, X, y, weights, offset)
@@ -594,7 +611,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
                 _refuse_other(before.stream.parameters, told)
                 design = before.design
                 if not (design.is_plain(X) and targets.can_read(y, X.shape[0])):
-                    offset = design.offset(X, offset)
+                    offset = design.offset(X, offset) if design.offsets else offset
                     X, y = design.rows(self, X, y, numeric)
                 targets = targets.with_intercept(design.intercept)
                 targets, data, totals = targets.read(X, y, weights, offset)
@@ -660,7 +677,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         """Return the state, rows checked and encoded for it, and their offsets, without the effects of some terms."""
         fitted = self._fitted
         design = fitted.design
-        return fitted, design.matrix(self, X, exclude), design.offset(X, offset)
+        return fitted, design.matrix(self, X, exclude), design.offset(X, offset) if design.offsets else offset
 
     def blocks(self, table: Any) -> Iterator[Any]:
         """Blocks of a table, encoded for this model, in order.
@@ -769,7 +786,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
 
     # Reports.
 
-    def summary(self, level: float = 0.95, levels: bool = False) -> Any:
+    def summary(self, level: float = 0.95, levels: bool = False, top: int | None = None) -> Any:
         """Table of coefficients with means, standard deviations, intervals and the probability of being positive.
 
         For the logistic loss, counts and positive targets, the table also contains the exponentials of the mean and the
@@ -789,6 +806,9 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             Posterior probability of the intervals.
         levels : bool, default=False
             Whether a model with terms has a further block ``"levels"`` with the effects of all levels.
+        top : int or None, default=None
+            Show this many coefficients only, those that are largest relative to their standard deviation; of a model
+            without terms.
 
         Returns
         -------
@@ -798,7 +818,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         fitted = self._fitted
         if isinstance(fitted.design, TermDesign):
             return term_reports.summary(fitted, level, levels)
-        return reports.summary(fitted, level)
+        return reports.summary(fitted, level, None if top is None else whole_number("top", top, least=1))
 
     def effects(self, name: str, level: float = 0.95) -> Any:
         """Table of the effects of the levels of a group, or of the regions of a map, with intervals.
@@ -874,6 +894,8 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         ----------
         level : float, default=0.95
             Posterior probability of the intervals.
+        top : int or None, default=None
+            Show this many coefficients only, those that are largest relative to their standard deviation.
 
         Returns
         -------

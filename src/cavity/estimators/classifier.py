@@ -26,7 +26,8 @@ from cavity.estimators.runs import is_source
 from cavity.factors.rows import Rows
 from cavity.losses import Loss, offers
 from cavity.losses.joint import Softmax
-from cavity.moments import joint_log_masses, joint_means, log_mean_logistic
+from cavity.moments import joint_log_masses, joint_means
+from cavity.moments.logistic import log_mean_and_slopes
 
 # Nodes for links other than the logistic: places that are fine around the border of the classes and coarse far out,
 # where slow links rise, and steps in standard deviations around the peak of link times Gaussian.
@@ -45,7 +46,7 @@ def log_probabilities(loss: Loss, mean: FloatArray, variance: FloatArray) -> Flo
     with np.errstate(all="ignore"):
         if slope is not None:
             less = np.where(m > 0.0, -1.0, 1.0)
-            low = log_mean_logistic(-slope * np.abs(m), slope**2 * v)
+            low = log_mean_and_slopes(-slope * np.abs(m), slope**2 * v)[0]
         else:
             less = np.where(_gap(loss, 1.0, m) > 0.0, -1.0, 1.0)
             parts = [slice(i, i + 1024) for i in range(0, max(m.size, 1), 1024)]  # 160 nodes and middles: 2.6 MB
@@ -137,7 +138,7 @@ def _log_proba(fitted: Fitted, X: Any, offset: Any) -> FloatArray:
     if fitted.is_joint:
         return scaled(class_probabilities(fitted, X, offset, softmax_log_probability), fitted.factor)
     logs = normalised(log_probabilities(fitted.loss, *fitted.posterior.predictors(X, offset)))
-    return scaled(logs, fitted.factor)
+    return logs if fitted.factor == 1.0 else scaled(logs, fitted.factor)
 
 
 def _left_out_classes(left: LeftOut, classes: int) -> FloatArray:
@@ -184,12 +185,13 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         Whether to add a constant column.
     intercept_prior_variance : float, default=100.0
         Prior variance of the intercept.
-    covariance : {"auto", "full", "sparse", "diagonal"}, default="auto"
+    covariance : {"auto", "full", "sparse", "rows", "diagonal"}, default="auto"
         Form of the posterior. ``"full"`` keeps all correlations, for at most 5000 columns. ``"sparse"`` keeps them in a
-        sparse precision matrix, for many one-hot columns. ``"diagonal"`` treats the coefficients as independent, so
-        that standard deviations are conditional on the other coefficients; it is fitted by exact projection of
-        mini-batches of 10 rows. ``"auto"`` uses the first of the three that the size of the data allows, and warns if
-        that is the last; `plan_` shows the choice.
+        sparse precision matrix, for many one-hot columns. ``"rows"`` keeps them in the space of the rows, for at most
+        5000 rows of any number of columns; the rows become part of the model. ``"diagonal"`` treats the coefficients as
+        independent, so that standard deviations are conditional on the other coefficients; it is fitted by exact
+        projection of mini-batches of 10 rows. ``"auto"`` uses one of the first three where the size of the data allows
+        it, and warns if it does not; `plan_` shows the choice.
     max_iter : int, default=100
         Maximum number of loops over the rows. 1 is a single pass.
     tol : float, default=0.01
@@ -203,7 +205,8 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         With ``"loo"``, log odds are multiplied by one factor, `calibration_`, for which the probabilities of the rows
         without themselves are the best. Coefficients stay as they are.
     loo_refit : bool, default=False
-        Whether to refit rows that move their own predictor by more than a standard deviation, one by one, for `loo_`.
+        Whether to refit rows that move their own predictor by more than a standard deviation, one by one, for `loo_`; with
+        ``covariance="full"``.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply the weights of the rows.
     random_state : int, RandomState or None, default=None

@@ -140,7 +140,7 @@ class Fitted:
         """The same with the errors that were asked for: of the posterior, or of the scatter of rows or clusters."""
         return self.posterior if self.rows is None or self.rows.scatter is None else RobustPosterior(self)
 
-    @property
+    @cached_property
     def factor(self) -> float:
         """Factor of log odds by which predictions are calibrated."""
         return 1.0 if self.rows is None else self.rows.factor

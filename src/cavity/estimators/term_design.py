@@ -133,12 +133,10 @@ class TermDesign:
     def rows(self, estimator: Any, X: Any, y: Any, numeric: bool) -> tuple[Any, Any]:
         """Make the rows of a table with their targets."""
         rows = self.matrix(estimator, X)
-        return rows, self.checked_targets(estimator, rows, X, y, numeric)
+        return rows, self.checked_targets(estimator, rows, y, numeric)
 
-    def checked_targets(self, estimator: Any, rows: Any, X: Any, y: Any, numeric: bool) -> Any:
-        """Check the targets of a table: those given, or what the formula says."""
-        if y is None:
-            y = Formula(self.text, self.target, (), ()).targets(X)
+    def checked_targets(self, estimator: Any, rows: Any, y: Any, numeric: bool) -> Any:
+        """Check the targets of a table."""
         y = _check_y(np.asarray(y), multi_output=False, y_numeric=numeric, estimator=estimator)
         check_consistent_length(rows, y)
         return y
@@ -187,7 +185,8 @@ class TermDesign:
         predictors
             Number of linear predictors, which have the same hyperparameters.
         """
-        intercept = center, self.intercept_variance
+        # Of several terms each has a smaller part than all columns together: of at most one at first.
+        intercept, spread = (center, self.intercept_variance), min(spread, 1.0)
         prior = self.terms.prior(spread, columns.unit, intercept, unit, self.weak, predictors)
         groups = []
         for _, places, size, block in self.terms.groups(sizes, predictors):

@@ -187,8 +187,9 @@ class LinearBatches(Sequence[LinearFactor]):
         Parameters
         ----------
         loss, X, targets, batch_size, weights
-            As of the class; rows are floats, C-ordered or canonical CSR, and targets of the right kind.
+            As of the class; rows are floats, dense or canonical CSR, and targets of the right kind.
         """
+        X = X if sparse.issparse(X) else np.ascontiguousarray(X)
         cuts = _cuts(targets.size, whole_number("batch_size", batch_size, least=1))
         return _set(cls.__new__(cls), loss=loss, X=X, targets=targets, weights=weights, cuts=cuts)
 

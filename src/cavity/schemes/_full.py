@@ -198,7 +198,10 @@ def find_peak(
         if not (math.isfinite(size) and best.gaussian.is_proper_beside(prior)):
             return None
         if is_same and size <= tol:
-            return best
+            if values[0] >= 0.0:
+                return best
+            # A saddle, or between two peaks: down the direction of negative curvature.
+            step, size = max((half[:, 0], -half[:, 0]), key=lambda arm: height(center + arm)), 1.0
         share, moved = 1.0, False
         while share * size > 0.3 * tol:
             there = height(center + share * step)

@@ -17,7 +17,7 @@ from cavity.factors.columns import Columns
 from cavity.tables.first_pass import MISSING, FirstPass, first_bad
 from cavity.tables.readers import Batch, Reader, Texts, check_names, open_reader, where
 from cavity.tables.rows import Buckets, ReadTable
-from cavity.tables.schema import Roles, not_numbers, resolve
+from cavity.tables.schema import Cells, Roles, not_numbers, resolve
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -155,6 +155,26 @@ class Table:
                 }
                 yield Block(batch, rows, **beside)
 
+    def cavity_check(self, columns: Collection[str]) -> None:
+        """Raise for columns of text that look like slips: numbers but for some cells, dates, another text in every row.
+
+        Parameters
+        ----------
+        columns
+            Names of columns; those of numbers, and those that were declared to be categories, are left alone.
+        """
+        kinds = self._readers((), False)[0].kinds
+        cells = {name: Cells() for name in columns if kinds.get(name) == "text" and name not in self.categories}
+        levels: dict[str, set[str]] = {name: set() for name in cells}
+        for reader in self._readers((), False) if cells else ():
+            for batch in reader.batches(list(cells)):
+                for name, one in cells.items():
+                    one.add(batch, name)
+                    column = batch.columns[name]
+                    levels[name].update(column.levels if isinstance(column, Texts) else ())
+        for name, one in cells.items():
+            one.check(self._files[0], name, len(levels[name]), name == self.target)
+
     def cavity_blocks(
         self, preprocessing: Preprocessing, levels: dict[str, list[Any]], labels: bool = False
     ) -> Iterator[Block]:
@@ -239,4 +259,6 @@ def _cells(batch: Batch, name: str, missing: str) -> Any:
 
 def _values(batch: Batch, name: str) -> Any:
     column: Any = batch.columns[name]
-    return np.asarray(column.levels, dtype=object)[column.codes] if isinstance(column, Texts) else column
+    if not isinstance(column, Texts):
+        return column
+    return np.array([*column.levels, None], dtype=object)[column.codes]  # the code -1, of missing ones, takes the last
