@@ -36,8 +36,8 @@ MEASURED = {
         "models",
         "terms",
         "tables",
-        "trust",
         "wide",
+        "trust",
     )
 } | {"dask": "benchmarks.dask_cluster"}
 PARTS = ("speed", "first_use", "comparison", *MEASURED)
