@@ -46,7 +46,7 @@ def measure(quick: bool) -> tuple[list[Row], dict[str, str]]:
     warnings.simplefilter("ignore")
     rows: list[Row] = []
     tables: dict[str, str] = {}
-    for part in (left_out, calibration, robust, intervals, classes):
+    for part in (left_out, calibration, robust, intervals, exact, classes):
         more, name, table = part(quick)
         rows += more
         tables[f"trust-{name}"] = table
@@ -341,7 +341,8 @@ def intervals(quick: bool) -> tuple[list[Row], str, str]:
     for name, loss, X, y, variance in _skewed(rng):
         distinct, found = _fitted(loss, X, y, variance)
         shapes = marginal_shapes(loss, distinct, distinct.targets[0], found.row_sites, found.posterior)
-        mean, std, draws = found.posterior.mean, found.posterior.std, _draws(loss, X, y, variance, found, count, rng)
+        mean, std = found.posterior.mean, found.posterior.std
+        draws = _draws(loss, X, y, variance, found.posterior, count, rng)
         width = std * np.sqrt(shapes.widening) / np.std(draws, axis=0)
         outside = np.array(
             [
@@ -370,18 +371,77 @@ def _fitted(loss: Any, X: FloatArray, y: FloatArray, variance: float) -> tuple[A
     return rows, blocks.run(loss, rows, DensePosterior(rows, prior), Options(100, 1e-4))
 
 
-def _draws(loss: Any, X: FloatArray, y: FloatArray, variance: float, found: Any, count: int, rng: Any) -> FloatArray:
-    """Exact draws of the coefficients."""
+def _draws(loss: Any, X: FloatArray, y: FloatArray, variance: float, around: Any, count: int, rng: Any) -> FloatArray:
+    """Exact draws of the coefficients and, last, an intercept of prior variance 100, in long chains."""
     A, prior = np.column_stack([X, np.ones(len(X))]), np.append(np.full(X.shape[1], variance), 100.0)
-    root = np.linalg.cholesky(1.3 * found.posterior.covariance)
+    root = np.linalg.cholesky(1.3 * around.covariance)
 
     def level(z: FloatArray) -> FloatArray:
-        theta = found.posterior.mean + z @ root.T
+        theta = around.mean + z @ root.T
         fit = np.sum(loss.value(y, theta @ A.T), axis=1) + 0.5 * np.sum(theta**2 / prior, axis=1)
         return np.asarray(0.5 * np.sum(z * z, axis=1) - fit)
 
     values = elliptical_slices(level, rng.standard_normal((64, len(prior))), count // 64, 4, 40, rng)
-    return np.asarray(found.posterior.mean + values.reshape(-1, len(prior)) @ root.T)
+    return np.asarray(around.mean + values.reshape(-1, len(prior)) @ root.T)
+
+
+# Checks and exact draws.
+
+
+def _posteriors(count: int) -> Iterator[tuple[str, Any, FloatArray, FloatArray]]:
+    """Posteriors from nearly Gaussian ones to those of separable classes and rare columns, of four losses."""
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        n, d = int(rng.choice([30, 60, 150, 400])), int(rng.choice([2, 4, 8]))
+        X = rng.standard_normal((n, d))
+        if rng.random() < 0.4:
+            X[:, 0] = rng.random(n) < 0.05
+        z = rng.choice([0.5, 1.5, 4.0]) * X @ rng.standard_normal(d) / np.sqrt(d)
+        variance, kind = float(rng.choice([1.0, 9.0, 25.0])), ("logistic", "hinge", "poisson", "huber")[seed % 4]
+        title = f"{kind}, {n} x {d}, prior variance {variance:g}"
+        if kind in ("logistic", "hinge"):
+            y = np.where(z + 0.3 * rng.logistic(size=n) > 0.0, 1.0, -1.0)
+            yield title, EPClassifier(kind, prior_variance=variance, tol=1e-3), X, y
+            continue
+        y = rng.poisson(np.exp(0.3 * z - 0.5)) if kind == "poisson" else z + rng.standard_t(3, n)
+        options = {"prior_variance": variance, "scale": 1.0, "normalize_y": False, "tol": 1e-3}
+        yield title, EPRegressor(kind, **options), X, y.astype(float)
+
+
+def exact(quick: bool) -> tuple[list[Row], str, str]:
+    """Verdicts of `check`, and draws of `sample`, against long chains of the reference."""
+    cells, wrong, told = [], 0, {"right": 0, "off": 0, "not known": 0}
+    shifts, widths = [], []
+    for k, (name, model, X, y) in enumerate(_posteriors(6 if quick else 60)):
+        if np.unique(y).size < 2:
+            continue
+        model.fit(X, y)
+        found, rng = model.posterior_[0], np.random.default_rng(k)
+        chains = _draws(model.loss_, X, y, model.prior_variance, found, DRAWS_QUICK if quick else DRAWS, rng)
+        mean, std = np.mean(chains, axis=0), np.std(chains, axis=0)
+        ratios, verdict = found.std / std, model.check(X, y)
+        said = "right" if verdict.is_right else "off" if verdict.is_believed else "not known"
+        told[said] += 1
+        wrong += said == "right" and float(np.max(np.abs(ratios - 1.0))) > 0.15
+        line = [name, said, f"{verdict.shape:.2f}", f"{np.min(ratios):.3f} to {np.max(ratios):.3f}", "", ""]
+        if k % 3 == 0:
+            draws = model.sample(X, y, draws=2000, max_seconds=120.0)
+            shifts.append(float(np.max(np.abs(draws.mean - mean) / std)))
+            widths.append(float(np.max(np.abs(draws.std / std - 1.0))))
+            line[4] = f"{shifts[-1]:.3f} sd, {100 * widths[-1]:.1f} %"
+            line[5] = f"{np.min(draws.effective) / draws.seconds:.0f}"
+        cells.append(tuple(line))
+    said = ", ".join(f"{number} {what}" for what, number in told.items())
+    bar = "none called right with a deviation off by more than 15 %"
+    rows = [Row(f"check, {sum(told.values())} problems", f"{wrong} wrong; {said}", bar, wrong == 0)]
+    measured = f"means within {max(shifts):.3f} sd, deviations within {100 * max(widths):.1f} %; "
+    measured += f"typically {np.median(shifts):.3f} sd, {100 * np.median(widths):.1f} %"
+    met = max(shifts) <= 0.05 and max(widths) <= 0.03
+    rows.append(
+        Row(f"exact draws, {len(shifts)} problems", measured, "0.05 sd and 3 %, Monte Carlo error included", met)
+    )
+    header = ("posterior", "verdict", "Pareto k", "EP's deviations, ratio", "draws, apart", "effective/s")
+    return rows, "exact", markdown(header, cells)
 
 
 # Many classes.

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from cavity.ep import blocks
 from cavity.ep.driver import Options
 from cavity.ep.posteriors import DensePosterior, JointPosterior
-from cavity.ep.robust import influences, scatter
+from cavity.ep.robust import influences, scatter, scatter_of_clusters
 from cavity.factors.rows import Rows
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.losses import Logistic, Squared
@@ -39,13 +39,43 @@ def test_least_squares_have_the_jackknife_of_white():
     assert_allclose(ours, inverse @ (A.T * residuals**2) @ A @ inverse, rtol=1e-4)
 
 
-def test_clusters_are_summed_up_first():
-    rows, found = fitted(Squared(1.0), X, Y)
-    s, clusters = influences(rows.weights, found.row_sites), np.arange(80) % 7
-    sums = np.zeros((7, 4))
-    np.add.at(sums, clusters[rows.order], s[:, None] * A[rows.order])
-    ours = scatter(A[rows.order], s, rows.weights, clusters[rows.order])
-    assert_allclose(ours, sums.T @ sums * 7.0 / 6.0, rtol=1e-10)
+@pytest.mark.parametrize("count", [7, 40])
+@pytest.mark.parametrize("loss", [Squared(1.0), Softmax(3)], ids=repr)
+def test_clusters_are_left_out_as_a_whole(loss, count):
+    y = Y if isinstance(loss, Squared) else (np.arange(80) % 3).astype(float)
+    rows, found = fitted(loss, X, y)
+    clusters = (np.arange(80) * 3) % count
+    B, S = A[rows.order], found.posterior.covariance
+    ours = S @ scatter_of_clusters(B, found.row_sites, np.ones(80), clusters[rows.order], S) @ S
+    wanted = np.zeros_like(ours)
+    for c in range(count):
+        kept = clusters != c
+        if isinstance(loss, Squared):
+            move = found.posterior.mean - fitted(loss, X[kept], y[kept])[1].posterior.mean
+        else:  # with the sites of the other rows as they are
+            precision, shift = np.linalg.inv(S), np.linalg.solve(S, found.posterior.mean)
+            for i in np.flatnonzero(clusters[rows.order] == c):
+                x = np.kron(np.eye(2), B[i])
+                precision = precision - x.T @ found.row_sites.precision[i] @ x
+                shift = shift - x.T @ found.row_sites.shift[i]
+            move = found.posterior.mean - np.linalg.solve(precision, shift)
+        wanted += np.outer(move, move) * (1.0 - 1.0 / count)
+    assert_allclose(ours, wanted, rtol=1e-5, atol=1e-7 * np.max(wanted))
+
+
+def test_equal_rows_of_several_clusters_share_a_site():
+    twice, y = np.repeat(X, 2, axis=0), np.repeat(Y, 2)
+    rows, found = fitted(Squared(1.0), twice, y)
+    assert rows.shape[0] == 80
+    clusters, place = np.arange(160) % 8, rows.place
+    S = found.posterior.covariance
+    B = np.column_stack([twice, np.ones(160)])
+    ours = scatter_of_clusters(B, found.row_sites.part(place), np.full(160, 0.5), clusters, S)
+    apart, alone = np.arange(160), np.empty((8, 4))
+    for c in range(8):
+        kept = apart % 8 != c
+        alone[c] = found.posterior.mean - fitted(Squared(1.0), twice[kept], y[kept])[1].posterior.mean
+    assert_allclose(S @ ours @ S, alone.T @ alone * 7.0 / 8.0, rtol=1e-5)
 
 
 def test_a_row_moves_the_mean_as_a_fit_without_it_says():

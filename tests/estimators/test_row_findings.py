@@ -203,7 +203,7 @@ def test_clusters_widen_errors_where_their_rows_are_alike():
     assert_allclose(named.coef_std_, clustered.coef_std_)
     own = EPRegressor(errors="robust").fit(rows, y).coef_std_
     alone = EPRegressor().fit(rows, y, clusters=np.arange(600)).coef_std_
-    assert_allclose(alone, own * np.sqrt(600.0 / 599.0), rtol=1e-6)
+    assert_allclose(alone, own * np.sqrt(599.0 / 600.0), rtol=1e-6)
 
 
 def test_softmax_has_robust_errors_of_all_classes():

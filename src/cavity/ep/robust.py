@@ -11,15 +11,15 @@ cavity: with T, R and v the site and the variance of its predictor under the pos
 .. math:: s = \frac{R - T m}{1 - T v} = \frac{m - m_c}{v}.
 
 For the squared loss this is the jackknife of least squares (HC3 of MacKinnon and White, Journal of Econometrics 29,
-1985). Clusters have the factor C / (C - 1) for their number C.
+1985). A cluster is left out as a whole, with the sites of all its rows (CR3).
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from cavity._types import FloatArray
 from cavity.ep.blocks import RowSites
@@ -44,32 +44,55 @@ def influences(weights: FloatArray, sites: RowSites) -> FloatArray:
     return np.asarray(np.where(np.isfinite(found), found, 0.0))
 
 
-def scatter(rows: Any, influence: FloatArray, weights: FloatArray, clusters: Any = None) -> FloatArray:
-    r"""Sum of the outer products :math:`g_c g_c^\top` over rows or clusters, ``(dim, dim)``.
+def scatter(rows: FloatArray, influence: FloatArray, weights: FloatArray) -> FloatArray:
+    r"""Sum of the outer products :math:`g_i g_i^\top` over rows, ``(dim, dim)``.
 
     Parameters
     ----------
     rows
-        Rows, an array or CSR.
+        Rows.
     influence, weights
         Of the rows, from `influences`; a row of weight w counts as w rows.
-    clusters
-        Whole number of the cluster of every row, from zero; None where every row is one.
     """
-    s = influence if influence.ndim > 1 else influence[:, None]
-    if clusters is None:
-        # Coefficients of one predictor after the other, as `JointPosterior` has them.
-        each = _products(rows, s * np.sqrt(weights)[:, None])
-        return np.asarray(each.T @ each)
-    count = int(np.max(clusters)) + 1
-    members = sparse.csr_array((np.ones(len(s)), (clusters, np.arange(len(s)))), shape=(count, len(s)))
-    sums = [members @ _products(rows, (s * weights[:, None])[:, [k]]) for k in range(s.shape[1])]
-    each = np.hstack([part.toarray() if sparse.issparse(part) else part for part in sums])
-    return np.asarray(each.T @ each) * (count / max(count - 1.0, 1.0))
+    s = (influence if influence.ndim > 1 else influence[:, None]) * np.sqrt(weights)[:, None]
+    # Coefficients of one predictor after the other, as `JointPosterior` has them.
+    each = np.hstack([rows * s[:, [k]] for k in range(s.shape[1])])
+    return np.asarray(each.T @ each)
 
 
-def _products(rows: Any, s: FloatArray) -> FloatArray:
-    """Products of rows with numbers, one block of columns per predictor."""
-    if sparse.issparse(rows):
-        rows = rows.toarray()
-    return np.hstack([rows * s[:, [k]] for k in range(s.shape[1])])
+def scatter_of_clusters(
+    rows: FloatArray, sites: RowSites, shares: FloatArray, clusters: Any, covariance: FloatArray
+) -> FloatArray:
+    r"""Sum of the outer products over clusters, each left out as a whole, ``(dim, dim)``.
+
+    Parameters
+    ----------
+    rows, sites
+        Rows, and the sites that they have a share of.
+    shares
+        Shares of the rows in their sites: equal rows of several clusters have one site.
+    clusters
+        Whole number of the cluster of every row, from zero.
+    covariance
+        Posterior covariance S.
+    """
+    (n, d), single = rows.shape, sites.shift.ndim == 1
+    precision = shares[:, None, None] * (sites.precision[:, None, None] if single else sites.precision)
+    mean, shift = (part[:, None] if single else part for part in (sites.mean, sites.shift))
+    slope = shares[:, None] * shift - np.einsum("nkl,nl->nk", precision, mean)
+    order = np.argsort(clusters, kind="stable")
+    starts = np.append(np.flatnonzero(np.diff(clusters[order], prepend=-1)), n)
+    total, k, unit = np.zeros_like(covariance), mean.shape[1], np.eye(len(covariance))
+    for members in (order[a:b] for a, b in pairwise(starts)):
+        X, t, r = rows[members], precision[members], slope[members]
+        score = (r.T @ X).ravel()
+        # The posterior without the cluster has the precision P - X'TX: of rank one or more per row.
+        if single and members.size < d:
+            beside = t[:, 0] * (X @ covariance @ X.T)
+            moved = X.T @ np.linalg.solve(np.eye(members.size) - beside, r[:, 0])
+        else:
+            own = np.einsum("nkl,na,nb->kalb", t, X, X, optimize=True).reshape(k * d, k * d)
+            moved = np.linalg.solve(unit - own @ covariance, score)
+        total += np.outer(moved, moved)
+    count = starts.size - 1
+    return total * (1.0 - 1.0 / count)

@@ -774,10 +774,10 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
     def _data(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Fitted, Data]:
         """Check and encode rows for the state."""
         fitted = self._fitted
-        matrix, y = fitted.design.rows(self, X, y, fitted.targets.kind != "signs")
-        return fitted, fitted.targets.read(
-            matrix, y, sample_weight, fitted.design.offset(X, offset) if fitted.design.offsets else offset
-        )[1]
+        design = fitted.design
+        offset = design.offset(X, offset) if design.offsets else offset
+        matrix, y = design.rows(self, X, y, fitted.targets.kind != "signs")
+        return fitted, fitted.targets.read(matrix, y, sample_weight, offset)[1]
 
     def _coefficient_names(self) -> tuple[str, ...]:
         """Names of the coefficients, the intercept last, those of one predictor after the other."""

@@ -205,7 +205,8 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         With ``"loo"``, log odds are multiplied by one factor, `calibration_`, for which the probabilities of the rows
         without themselves are the best. Coefficients stay as they are.
     loo_refit : bool, default=False
-        Whether to refit rows that move their own predictor by more than a standard deviation, one by one, for `loo_`.
+        Whether to refit rows that move their own predictor by more than a standard deviation, one by one, for `loo_`;
+        with ``covariance="full"``.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply the weights of the rows.
     random_state : int, RandomState or None, default=None

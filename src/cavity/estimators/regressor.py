@@ -138,7 +138,8 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         ("sandwich"). ``"auto"`` is ``"cluster"`` where ``fit`` is given clusters, ``"robust"`` for
         ``loss="quantile"``, whose posterior has no meaning of its own, and else ``"posterior"``.
     loo_refit : bool, default=False
-        Whether to refit rows that move their own predictor by more than a standard deviation, one by one, for `loo_`.
+        Whether to refit rows that move their own predictor by more than a standard deviation, one by one, for `loo_`;
+        with ``covariance="full"``.
     random_state, verbose
         As in `EPClassifier`.
 

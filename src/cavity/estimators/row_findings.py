@@ -16,7 +16,7 @@ from cavity.ep.leave_one_out import LeftOut, leave_one_out
 from cavity.ep.online import posterior_of
 from cavity.ep.posteriors import DenseNatural
 from cavity.ep.result import Result
-from cavity.ep.robust import influences, scatter
+from cavity.ep.robust import influences, scatter, scatter_of_clusters
 from cavity.ep.skewness import Shapes, marginal_shapes
 from cavity.ep.wide import RowsNatural, RowsPosterior
 from cavity.estimators.runs import InMemory, kernel_of
@@ -89,7 +89,7 @@ def left_out(rows: Rows, outcomes: Sequence[Result], refit: bool) -> list[LeftOu
         left = leave_one_out(loss, rows.targets[k], rows.weights, outcome.row_sites)
         if offers(loss).squared is not None:  # exact however far a row moves
             left = left._replace(moved=np.zeros_like(left.moved))
-        if refit:
+        if refit and isinstance(outcome.sites, DenseNatural):
             for row in np.flatnonzero(~left.is_reliable):
                 mean, variance = _without(rows, outcome, k, int(row))
                 left.mean[row], left.variance[row], left.moved[row] = mean, variance, 0.0
@@ -145,16 +145,16 @@ def scatters(rows: InMemory, outcomes: Sequence[Result], clusters: Any, kept: An
     """Sum up outer products of scores, over rows or clusters, per posterior."""
     found, distinct = [], rows.rows
     A = distinct.block(slice(0, distinct.shape[0]))
+    place: Any = distinct.place
+    weights = np.ones(place.size) if rows.data.weights is None else rows.data.weights
     for outcome in outcomes:
-        s = influences(distinct.weights, outcome.row_sites)
         if clusters is None:
-            found.append(scatter(A, s, distinct.weights))
+            found.append(scatter(A, influences(distinct.weights, outcome.row_sites), distinct.weights))
             continue
-        weights = np.ones(rows.data.X.shape[0]) if rows.data.weights is None else rows.data.weights
-        members = clusters if kept is None else clusters[kept]
-        place = distinct.place
-        assert place is not None
-        found.append(scatter(A[place], s[place], weights, np.unique(members, return_inverse=True)[1]))
+        members = np.unique(clusters if kept is None else clusters[kept], return_inverse=True)[1]
+        shares = weights / distinct.weights[place]
+        sites, covariance = outcome.row_sites.part(place), outcome.posterior.covariance
+        found.append(scatter_of_clusters(A[place], sites, shares, members, covariance))
     return tuple(found)
 
 
