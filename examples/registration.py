@@ -44,7 +44,7 @@ for blur, width in ((8.0, 10.0), (3.0, 2.0), (1.0, 0.5)):
     level = [gaussian_filter(picture, blur) for picture in pair]
     factors = [cavity.CostFactor(difference(*level, p), 6, vectorized=True) for p in np.split(places, 10, axis=1)]
     prior = cavity.FactorialGaussian.from_moments(center, width**2)
-    center = (result := cavity.fit(factors, prior, scheme="vq", max_iter=8, tol=0.2)).mean
+    center = (result := cavity.fit(factors, prior, tol=0.02)).mean
 print("estimate", result.mean.round(2), "±", result.std.round(2))
 after = map_coordinates(pair[1], moved(result.mean[None], everywhere)[:, 0], order=1, mode="nearest")
 figure, panels = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained")

@@ -129,3 +129,34 @@ def test_slopes_and_seasons(example):
     shared, alone = found["errors"]
     assert shared < 0.8 * alone
     assert 0.75 < found["covered"] <= 1.0
+
+
+def test_dose_response(example):
+    found = example("dose_response")
+    std = np.sqrt(np.diag(found["pcov"]))
+    assert np.all(np.abs(found["popt"] - found["TRUTH"]) < 3.0 * std)
+    assert np.all(np.abs(found["popt"] - found["draws"].mean[:4]) < 0.2 * std)
+    assert std / found["draws"].std[:4] == pytest.approx(np.ones(4), abs=0.15)
+    assert np.all(std < 0.7 * np.sqrt(np.diag(found["covariance"])))
+
+
+def test_modalities(example):
+    found = example("modalities")
+    result, truth = found["result"], found["TRUTH"]
+    assert np.all(np.abs(result.mean - truth) < 3.0 * result.std)
+    assert np.all(result.std < [0.5, 0.5, 1.5])
+
+
+def test_composite_likelihood(example):
+    found = example("composite_likelihood")
+    assert np.all(np.abs(found["result"].mean - found["TRUTH"]) < [0.3, 0.3, 0.3, 0.4])
+    assert found["result"].check(starts=0).is_reliable
+
+
+def test_curves_and_borders(example):
+    found = example("curves_and_borders")
+    near = np.mean(np.abs(found["curve"] - np.sin(2.0 * found["grid"][:, 0])))
+    assert near < 0.15
+    assert np.mean(np.abs(found["normal"].predict(found["x"]) - found["truth"])) > 2.0 * near
+    assert found["border"].score(found["X"], found["labels"]) > 0.9
+    assert 0.3 < found["shares"][0, 0] < 0.7

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 from scipy.special import roots_genlaguerre
 
-from cavity._checks import as_float, flag, shown, whole_number
+from cavity._checks import as_float, flag, one_of, shown, whole_number
 from cavity._types import FloatArray
 
 __all__ = ["GaussHermite", "MonteCarlo", "Precision3", "Precision5", "Spherical"]
@@ -266,7 +266,8 @@ class Spherical:
     On every sphere :math:`(d+1)(d+2)` nodes: the corners of a regular simplex, the middles of its edges, and their
     mirror images, exact for polynomials of degree 5 (Mysovskikh). The radii are those of a Gauss rule for the length of
     a standard normal vector, so that functions of the length are integrated to degree :math:`4 n - 1`. No node lies on
-    an axis, and rotations show a function at other places. Up to seven dimensions all weights are positive.
+    an axis, and rotations show a function at other places. Up to seven dimensions all weights are positive. Beyond, the
+    ends of rotated axes have positive weights too, by about as many nodes, but precision 3 only.
 
     Parameters
     ----------
@@ -276,6 +277,8 @@ class Spherical:
         Number of random rotations of all nodes; each adds as many.
     seed
         Seed of the rotations.
+    directions
+        ``"simplex"``, or ``"axes"`` for the ends of rotated axes.
 
     Examples
     --------
@@ -286,10 +289,12 @@ class Spherical:
     radii: int = 3
     rotations: int = 1
     seed: int = 0
+    directions: Literal["simplex", "axes"] = "simplex"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "radii", whole_number("radii", self.radii, least=2))
         object.__setattr__(self, "rotations", whole_number("rotations", self.rotations, least=1))
+        one_of("directions", self.directions, ("simplex", "axes"))
         object.__setattr__(self, "seed", whole_number("seed", self.seed, least=0))
 
     def star(self, dim: int) -> None:
@@ -298,16 +303,18 @@ class Spherical:
 
     def node_set(self, dim: int) -> NodeSet:
         """Build the spheres."""
-        return _spheres(self.radii, self.rotations, self.seed, dim)
+        if self.directions == "axes":
+            return _spheres(self.radii, self.rotations * (dim // 2 + 1), self.seed, dim, True)
+        return _spheres(self.radii, self.rotations, self.seed, dim, False)
 
 
 @cache
-def _spheres(radii: int, rotations: int, seed: int, dim: int) -> NodeSet:
+def _spheres(radii: int, rotations: int, seed: int, dim: int, axes: bool) -> NodeSet:
     """Nodes of `Spherical`."""
     if dim == 0:
         return NodeSet(np.zeros((1, 0)), np.ones(1))
-    if dim == 1:
-        directions, shares = np.array([[1.0], [-1.0]]), np.array([0.5, 0.5])
+    if dim == 1 or axes:
+        directions, shares = np.concatenate([np.eye(dim), -np.eye(dim)]), np.full(2 * dim, 0.5 / dim)
     elif dim == 2:  # the middles of the edges are corners of the mirror image
         angles = np.arange(6) * np.pi / 3.0
         directions, shares = np.stack([np.cos(angles), np.sin(angles)], axis=1), np.full(6, 1.0 / 6.0)

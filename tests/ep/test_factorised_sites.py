@@ -32,6 +32,9 @@ class Given:
     def approximate(self, factor, cavity, beta=1.0):
         return self.sites.pop(0)
 
+    def approximate_full(self, factor, cavity, beta, near):
+        return self.sites.pop(0)
+
 
 def positive(dim, family, draw):
     """A site with positive precisions, so that nothing is damped."""

@@ -68,7 +68,7 @@ def test_a_call_of_weight_zero_changes_nothing(make, options):
 class Wide:
     """Rows of which only the shape is known, without zeros."""
 
-    density, widest, patience = 1.0, 5000, 1.0
+    density, widest, patience, most_rows = 1.0, 5000, 1.0, 5000
 
     def __init__(self, rows, columns):
         self.shape = rows, columns
@@ -95,15 +95,17 @@ def test_a_full_covariance_is_advised_only_where_it_is_accepted():
         plan_stream(10**6, "full")
 
 
-def test_the_warning_of_conditional_deviations_gives_the_plan_s_advice():
+def test_the_warning_of_conditional_deviations_gives_the_plan_s_advice(monkeypatch):
+    monkeypatch.setattr("cavity.estimators.base.MOST_ROWS", 50)
     rng = np.random.default_rng(0)
     X = sparse.random_array((60, 20_000), density=0.2, rng=rng, format="csr")
     with pytest.warns(ConditionalDeviationsWarning) as found:
         EPClassifier(max_iter=2, tol=10.0).fit(X, rng.integers(2, size=60))
     text = str(found[0].message)
-    assert "60 rows of 20001 columns are too many for a full covariance" in text
+    assert "60 rows of 20001 columns are too many for a full covariance, of at most 5000 columns, and the space" in text
+    assert "of the rows needs at most 50 rows" in text
     assert "covariance='full'" not in text
-    assert text.endswith("Use fewer columns; covariance='diagonal' accepts this without a warning")
+    assert text.endswith("Use fewer rows or columns; covariance='diagonal' accepts this without a warning")
 
 
 @pytest.mark.parametrize("share", [0.3, 1e-3, 1e-6])

@@ -74,8 +74,8 @@ def fit(
         the other coordinates. ``"full"``: all correlations. For linear factors with one loss, of at most 5000 columns,
         EP works by blocks of rows with one site per row; ``"sparse"`` is the same with a sparse precision matrix. For
         other factors, and where another scheme than ``"exact"`` is named, the sites are Gaussians with all
-        correlations, by the scheme in its full form; a rule has :math:`O(d^2)` nodes. None is ``"full"`` for those in
-        up to 12 coordinates, and ``"diagonal"`` otherwise.
+        correlations, by the scheme in its full form; a rule has :math:`O(d^2)` nodes. None is ``"full"`` for factors
+        that are not linear ones of one loss, in up to 12 coordinates, and ``"diagonal"`` otherwise.
     bounds
         Lower and upper bounds of the coordinates, numbers or one for each, as in `scipy.optimize.curve_fit`, for
         factors with all correlations. The prior is truncated, and not normalised again; EP works on coordinates without

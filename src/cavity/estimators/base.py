@@ -775,7 +775,9 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         """Check and encode rows for the state."""
         fitted = self._fitted
         matrix, y = fitted.design.rows(self, X, y, fitted.targets.kind != "signs")
-        return fitted, fitted.targets.read(matrix, y, sample_weight, fitted.design.offset(X, offset))[1]
+        return fitted, fitted.targets.read(
+            matrix, y, sample_weight, fitted.design.offset(X, offset) if fitted.design.offsets else offset
+        )[1]
 
     def _coefficient_names(self) -> tuple[str, ...]:
         """Names of the coefficients, the intercept last, those of one predictor after the other."""

@@ -254,7 +254,9 @@ def plan_fit(data: PlannedRows, covariance: str) -> tuple[Plan, Analysis | None]
     wide = f"{size} would take about {work:.1g} operations with a full covariance (covariance='full' if you can wait)"
     if columns > data.widest:
         wide = f"{size} are too many for a full covariance, of at most {data.widest} columns"
-        wide += f", and for the space of the rows, of at most {data.most_rows} rows" * (rows < columns)
+        if rows < columns:
+            needed = f"at most {data.most_rows} rows" if data.most_rows else "rows in memory, and no formula"
+            wide += f", and the space of the rows needs {needed}"
     why = "its sparse precision would fill in" if analysis is not None else "rows are not sparse"
     if analysis is None and data.density <= 0.1:
         why = "a sparse precision needs all rows in memory"

@@ -176,8 +176,12 @@ class EPGaussianProcessClassifier(ClassifierMixin, _GaussianProcess):  # type: i
         Estimate of the log evidence, summed over the processes.
     X_train_ : ndarray of shape (n_samples, n_features)
         The inputs, of which predictions need all.
-    n_features_in_, feature_names_in_, n_iter_, status_
-        As in `EPClassifier`.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    n_iter_ : int
+        Number of iterations of EP for the hyperparameters that were kept.
+    status_ : Status
+        How EP ended for these.
 
     Notes
     -----
@@ -288,12 +292,34 @@ class EPGaussianProcessClassifier(ClassifierMixin, _GaussianProcess):  # type: i
         return np.exp(self._logs(parts))
 
     def predict_log_proba(self, X: Any) -> FloatArray:
-        """Logarithms of `predict_proba`, finite for any probability; arguments as there."""
+        """Logarithms of `predict_proba`, finite for any probability.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Logarithms of probabilities.
+        """
         parts = self._functions(self._inputs(X))
         return softmax_log_probability(*parts[0], self.classes_.size) if self._is_joint else self._logs(parts)
 
     def predict(self, X: Any) -> Any:
-        """Predict the label with the highest probability; arguments as in `predict_proba`."""
+        """Predict the label with the highest probability.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Labels.
+        """
         probabilities = self.predict_proba(X)
         return self.classes_[np.argmax(probabilities, axis=1)]
 
@@ -331,8 +357,14 @@ class EPGaussianProcessRegressor(RegressorMixin, _GaussianProcess):  # type: ign
         Noise scale, given or found, in units of y; 1.0 where the loss has none.
     log_evidence_ : float
         Estimate of the logarithm of the density of y.
-    X_train_, n_features_in_, feature_names_in_, n_iter_, status_
-        As in `EPGaussianProcessClassifier`.
+    X_train_ : ndarray of shape (n_samples, n_features)
+        The inputs, of which predictions need all.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    n_iter_ : int
+        Number of iterations of EP for the hyperparameters that were kept.
+    status_ : Status
+        How EP ended for these.
 
     Examples
     --------

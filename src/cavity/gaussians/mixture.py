@@ -57,8 +57,10 @@ class GaussianMixture:
     @cached_property
     def variance(self) -> FloatArray:
         """Variances of the normalised density."""
-        spread = [part.variance + np.square(part.mean - self.mean) for part in self.parts]
-        return np.asarray(self.weights @ np.array(spread))
+        total = np.zeros(self.dim)  # coefficients may be many: one part at a time
+        for weight, part in zip(self.weights, self.parts, strict=True):
+            total += weight * (part.variance + np.square(part.mean - self.mean))
+        return total
 
     @property
     def std(self) -> FloatArray:

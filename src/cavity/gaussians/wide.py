@@ -162,8 +162,7 @@ class WideRows:
         total = symmetric(total)
         if self._sparse is not None:
             scaled = self._sparse @ sparse.diags_array(self._among(roots, columns))
-            product = (scaled @ scaled.T).tocoo()
-            total[product.coords] += product.data
+            total += (scaled @ scaled.T).toarray()
         return total
 
     def _among(self, weights: FloatArray, columns: IndexArray | None) -> FloatArray:
@@ -358,9 +357,9 @@ class RowsGaussian:
     @cached_property
     def variance(self) -> FloatArray:
         """Variances of the normalised density: one pass over the columns."""
-        return self.prior_variance - np.square(self.prior_variance) * self.explained(self.narrowed, self.widened)
+        return self.prior_variance - np.square(self.prior_variance) * self._explained(self.narrowed, self.widened)
 
-    def explained(self, narrowed: FloatArray, widened: FloatArray) -> FloatArray:
+    def _explained(self, narrowed: FloatArray, widened: FloatArray) -> FloatArray:
         r"""Diagonal of :math:`X^\top (M M^\top - N N^\top) X` for every coefficient."""
         n, found = self.rows.shape[0], []
         for i in range(self.copies):
@@ -508,7 +507,13 @@ class JointRowsGaussian:
 
     @classmethod
     def mixture(cls, mixture: GaussianMixture) -> JointRowsGaussian:
-        """Join what a mixture has of these."""
+        """Join what a mixture has of these.
+
+        Parameters
+        ----------
+        mixture
+            A mixture of which every part is one of these, of a single Gaussian.
+        """
         each = mixture.parts
         return cls(tuple(part.parts for part in each), each[0].change, mixture.weights)
 

@@ -120,6 +120,8 @@ def matched(
         if found is None:
             return None
         values, vectors = np.linalg.eigh(found.covariance)
+        if values.size and not values[0] > 0.0:
+            return None
         length = float(np.linalg.norm(found.mean))
         is_near = length < 0.5 and values[0] > 0.5 and values[-1] < 2.0 if values.size else True
         covariance = (vectors * np.clip(values, 0.25, 4.0)) @ vectors.T

@@ -337,6 +337,9 @@ class RecentredQuadrature:
         """
         rule = self.rule.node_set(cavity.dim)
         found = matched(factor, cavity, beta, near, rule)
+        if found is None and np.min(rule.weights) < 0.0:  # moments of a rough function may be those of no density
+            rule = Spherical(directions="axes").node_set(cavity.dim)
+            found = matched(factor, cavity, beta, near, rule)
         if found is None:
             start = FullGaussian.from_moments(cavity.mean, cavity.covariance)
             peak = find_peak([factor], [None], cavity, beta, start)
