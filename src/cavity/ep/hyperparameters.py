@@ -458,8 +458,9 @@ class Density:
 
     ``rows`` are given for normal noise whose scale was found; for other losses the ``information`` of the log scale,
     None where it was given. Looking at another point moves the posterior there. More evidence than at the maximum is
-    that of sites far from where they were fitted, and not believed: those of kinked losses, found under a prior next to
-    zero, are straight lines, whose evidence grows with the variance for ever. Sites of normal rows are exact.
+    that of sites far from where they were fitted: those of kinked losses, found under a prior next to zero, are
+    straight lines, whose evidence grows with the variance for ever. The surplus is how wrong they are, and
+    counts against the point. Sites of normal rows are exact.
     """
 
     posterior: Posterior
@@ -468,6 +469,7 @@ class Density:
     information: float | None
     prior: Prior
     here: FloatArray
+    lower: FloatArray
     upper: FloatArray
     best: float
 
@@ -481,19 +483,19 @@ class Density:
         information: float | None,
     ) -> Density:
         """Begin where the posterior is."""
-        psi, _, upper, _ = coordinates(posterior.prior, groups)
+        psi, lower, upper, _ = coordinates(posterior.prior, groups)
+        bounds = np.append(lower, -100.0), np.append(upper, 100.0)  # no noise scale is beyond exp(100)
         here = np.append(psi, np.log(scale))
-        best = np.inf if rows is not None else evidence(posterior, groups, derivatives=False).value + GAIN
-        return cls(posterior, groups, rows, information, posterior.prior, here, np.append(upper, np.inf), best)
+        best = np.inf if rows is not None else evidence(posterior, groups, derivatives=False).value
+        return cls(posterior, groups, rows, information, posterior.prior, here, *bounds, best)
 
     def at(self, point: FloatArray) -> tuple[float, float]:
         """Log evidence, and log density of the prior, up to constants; minus infinity where there is none."""
         least = 0.0 if self.rows is None else (1.0 - 1e-9) * self.rows.least
-        if np.any(point > self.upper) or np.exp(point[-1]) < least or not self.move(point):
+        if np.any(point > self.upper + 1e-9) or np.exp(point[-1]) < least or not self.move(point):
             return -np.inf, 0.0
         value = evidence(self.posterior, self.groups, self.rows, derivatives=False).value
-        if value > self.best:
-            return -np.inf, 0.0
+        value = min(value, 2.0 * self.best - value)
         if self.rows is None and self.information is not None:
             value -= 0.5 * self.information * float(point[-1] - self.here[-1]) ** 2
         prior, variance, shared = self.posterior.prior, self.posterior.variance(), _coupled(self.posterior)
@@ -502,8 +504,8 @@ class Density:
             if isinstance(prior, StructuredPrior) and group.block is not None:
                 known += prior.log_information(group.block, variance, shared)
             else:
-                free = 1.0 - prior.precision[group.columns] * variance[group.columns]
-                known += 0.5 * float(np.log(max(free @ free, np.finfo(np.float64).tiny)))
+                free = self.posterior.shares()[group.columns]
+                known += float(np.log(np.linalg.norm(free) or 1.0))
         return value, known
 
     def move(self, point: FloatArray) -> bool:
@@ -517,9 +519,9 @@ class Density:
         Down to where the density is negligible, by steps of about one standard error.
         """
         found = {float(self.here[number]): self.at(self.here)}
-        for direction in (-1.0, 1.0):
+        for direction, end in ((-1.0, self.lower[number]), (1.0, self.upper[number])):
             value, step = float(self.here[number]), float(np.clip(error, 0.01, 0.7))
-            while sum(found[value]) > max(map(sum, found.values())) - DEPTH and abs(value) < 100.0:
+            while sum(found[value]) > max(map(sum, found.values())) - DEPTH and direction * (end - value) > 0.0:
                 value, step = value + direction * step, min(1.1 * step, 1.0)
                 point = self.here.copy()
                 point[number] = value
@@ -582,12 +584,14 @@ def _uncertain(
     prior, variance = posterior.prior, posterior.variance()
     psi, lower, _, parts = coordinates(prior, groups)
     curvature = np.diagonal(evidence(posterior, groups, rows).step()[1])
-    apart = posterior.mean - prior.mean
+    apart, shares = posterior.mean - prior.mean, posterior.shares()
     pulls, pinned = prior.times(apart), np.minimum(prior.precision * variance, 1.0)
     impact: list[tuple[float, int, float]] = []
     for group, part in zip(groups, parts, strict=True):
         for number in range(part.start, part.stop):
             right = np.zeros(variance.size)
+            if group.block is None and not np.any(shares[group.columns]):  # the rows say nothing of it
+                continue
             if isinstance(prior, StructuredPrior) and group.block is not None:
                 right -= prior.slopes(group.block, apart)[:, number - part.start].sum(axis=0)
             else:
