@@ -32,9 +32,12 @@ MEASURED = {
         "sparse",
         "minimize",
         "recentred",
+        "blackbox",
         "models",
         "terms",
         "tables",
+        "wide",
+        "trust",
     )
 } | {"dask": "benchmarks.dask_cluster"}
 PARTS = ("speed", "first_use", "comparison", *MEASURED)

@@ -26,7 +26,7 @@ def quietly(function, *args, **kwargs):
 
 def bare_fit(factors, prior, scheme="vq", **kwargs):
     """Run EP as the paper has it, without safeguards."""
-    return cavity.fit(factors, prior, scheme, **{"safeguards": False, **kwargs})
+    return cavity.fit(factors, prior, scheme, **{"safeguards": False, "covariance": "diagonal", **kwargs})
 
 
 def fit(factors, prior, scheme="vq", **kwargs):

@@ -65,7 +65,7 @@ def test_a_warning_loads_scikit_learn_when_it_is_due():
         "prior = cavity.FactorialGaussian.from_moments(np.zeros(1), 1.0)\n"
         "assert cavity.fit([factor], prior).status.is_success and 'sklearn' not in sys.modules\n"
         "with warnings.catch_warnings(record=True) as caught:\n"
-        "    cavity.fit([factor], prior, max_iter=1)\n"
+        "    cavity.fit([factor], prior, tol=0.0)\n"
         "from sklearn.exceptions import ConvergenceWarning\n"
         "print([w.category is ConvergenceWarning for w in caught])"
     )

@@ -1,4 +1,4 @@
-"""Parameters that a docstring describes by "As in `other`." get the words of the other one on the site.
+"""Parameters and attributes that a docstring describes by "As in `other`." get the words of the other one on the site.
 
 So do all parameters of a docstring without such a section that says "arguments as in `other`".
 """
@@ -41,10 +41,10 @@ def expanded(where: str, found: Any) -> str:
 
 
 def _parameters(where: str, target: str) -> list[Any]:
-    """Read the parameters of what is named from there: a neighbour of the object, or a full path."""
+    """Read parameters and attributes of what is named from there: a neighbour of the object, or a full path."""
     found = _resolved(where, target)
-    path = f"{found.__module__}.{found.__qualname__}"
-    return list(NumpyDocString(expanded(path, found))["Parameters"])
+    document = NumpyDocString(expanded(f"{found.__module__}.{found.__qualname__}", found))
+    return [*document["Parameters"], *document["Attributes"]]
 
 
 def _resolved(where: str, target: str) -> Any:

@@ -555,6 +555,7 @@ class _PreparedRows:
     density: float
     centers: Sequence[float]
     widest: int = WIDEST_COVARIANCE
+    most_rows: int = 0
     # A cluster takes any number of operations.
     patience: float = np.inf
 

@@ -18,11 +18,12 @@ from numpy.typing import ArrayLike
 from cavity import schemes
 from cavity._checks import number_between, whole_number
 from cavity._types import FloatArray
+from cavity.ep.black_boxes import Counted
 from cavity.ep.driver import Options, make_options, run
 from cavity.ep.factorised import Factorised
-from cavity.ep.fit import are_linear, check_batches, check_factors, check_problem, run_checked, stacked, untouched
-from cavity.ep.result import FactorError, RunError, warn_of
-from cavity.factors import Curvature, Derivatives, Factor, LinearBatches, LinearFactor, StarCosts
+from cavity.ep.fit import are_linear, check_batches, check_factors, check_problem, run_checked, stacked
+from cavity.ep.result import FactorError, RunError, untouched, warn_of
+from cavity.factors import Factor, LinearBatches, LinearFactor
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.mode import Mode, Problem, find_mode, smoothed
 from cavity.schedules import Annealing, Given, Order, Steps, Temperature
@@ -232,7 +233,7 @@ def _anneal(factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme,
     if not are_rows:
         for factor in factors:
             scheme.check(factor)
-        counted: list[Any] = [CountedFactor(factor, price) for factor in factors]
+        counted: list[Any] = [Counted(factor, k, price) for k, factor in enumerate(factors)]
         factors = counted
         check_factors(factors, prior, scheme)
     sites: Sequence[FactorialGaussian] | None = None
@@ -291,28 +292,6 @@ def _minimum(
     return Minimum(price.point, price.cost, posterior, tuple(costs), tuple(betas), status, price.evaluations)
 
 
-class CountedFactor:
-    """A factor that counts the points at which EP asks for its cost."""
-
-    def __init__(self, factor: Factor, counter: Pricer) -> None:
-        self.factor, self.counter = factor, counter
-
-    def cost(self, points: FloatArray) -> FloatArray:
-        self.counter.evaluations += len(points)
-        return self.factor.cost(points)
-
-    def derivatives(self, point: FloatArray, curvature: Curvature = "exact") -> Derivatives:
-        self.counter.evaluations += 1
-        return self.factor.derivatives(point, curvature)
-
-    def star(self, center: FloatArray, steps: FloatArray) -> StarCosts:
-        self.counter.evaluations += 2 * center.size + 1
-        return self.factor.star(center, steps)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.factor, name)
-
-
 class Pricer:
     """Total cost of points, prior included. It keeps the lowest, and whether costs since then were not finite.
 
@@ -320,7 +299,7 @@ class Pricer:
     """
 
     def __init__(self, factors: Sequence[Factor], prior: FactorialGaussian) -> None:
-        self.factors, self.prior, self.evaluations = factors, prior, 0
+        self.factors, self.prior, self.evaluations, self.last = factors, prior, 0, -1
         self.state = untouched(prior)
         self.point, self.cost = prior.mean, np.inf
         self.fell_to_minus_infinity = self.was_nonfinite = False

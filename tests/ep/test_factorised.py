@@ -22,9 +22,8 @@ from cases import (
     standard_prior,
 )
 from cavity import CostFactor, FactorError, FactorialGaussian, Status, Update, schedules, schemes
-from cavity.ep.factorised import extend
 from cavity.ep.result import Refusal
-from cavity.schemes.constants import SITE_FLOOR
+from cavity.gaussians.factorial import SITE_FLOOR
 
 EXACT = 1e-9
 FIXED_POINT = 1e-6
@@ -35,7 +34,7 @@ GAUSSIAN_NAMES = ["la", "qla", "vq"]
 def product_of_sites(result, factors, prior):
     posterior = prior
     for factor, site in zip(factors, result.sites, strict=True):
-        posterior = posterior * extend(site, factor.coordinates, prior.dim)
+        posterior = posterior * site.scatter(factor.coordinates, prior.dim)
     return posterior
 
 

@@ -24,7 +24,8 @@ from cases import (
     standard_prior,
 )
 from cavity import FactorialGaussian, LinearFactor, Status, schedules, schemes
-from cavity.ep.factorised import visit
+from cavity.ep.driver import make_options
+from cavity.ep.factorised import Factorised
 from cavity.ep.result import Refusal
 from cavity.losses import Logistic, Squared
 
@@ -62,14 +63,16 @@ def test_an_idle_visit_at_a_fixed_point_changes_nothing(name, sites, seed):
     count = 1 if sites == "tied" else 4  # different factors leave a tied site on a cycle
     factors = logistic_factors(rng, count=count, rows=2, dim=2) * (4 // count)
     result = fit(factors, standard_prior(2), name, sites=sites, **SETTLED).raise_for_status()
+    options = make_options(len(factors), max_iter=1, sites=sites)
+    backend = Factorised(factors, standard_prior(2), schemes.resolve(name), options)
+    backend.restore(result.state)
     changes = FactorialGaussian.uniform(2)
-    for k, factor in enumerate(factors):
-        site = result.sites[k if sites == "own" else 0]
-        proposal = visit(factor, schemes.resolve(name), result.posterior, site, 1.0, 1.0, "keep")
-        assert proposal.refusal is None
-        changes = changes * proposal.change
+    for k in range(len(factors)):
+        change, _, refusal = backend.visit(k)
+        assert refusal is None
+        changes = changes * change
         if sites != "averaged":
-            assert_same(proposal.change, FactorialGaussian.uniform(2), FIXED_POINT)
+            assert_same(change, FactorialGaussian.uniform(2), FIXED_POINT)
     assert_same(changes, FactorialGaussian.uniform(2), FIXED_POINT)
 
 

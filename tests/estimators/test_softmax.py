@@ -162,10 +162,12 @@ def test_a_file_keeps_the_model(tmp_path, fitted):
     np.testing.assert_array_equal(loaded.coef_std_, model.coef_std_)
 
 
-def test_too_wide_a_table_gets_one_class_against_the_rest():
+def test_a_wide_table_keeps_all_classes_together_unless_its_precision_is_to_be_sparse():
     rng = np.random.default_rng(0)
     X = sparse.random_array((200, 3000), density=0.002, random_state=rng, format="csr")
-    model = EPClassifier().fit(X, rng.integers(3, size=200))
+    y = rng.integers(3, size=200)
+    assert EPClassifier().fit(X, y).plan_.covariance == "rows"
+    model = EPClassifier(covariance="sparse").fit(X, y)
     assert len(model.posterior_) == 3
     assert "one posterior for each of 3 classes against the rest" in str(model.plan_)
     stream = EPClassifier("hinge").partial_fit(*three_classes(), classes=np.unique(three_classes()[1]))

@@ -36,6 +36,7 @@ from cavity.ep.driver import Change, Diagnostics, Options, Run, State, Step, arr
 from cavity.ep.hyperparameters import Hyperparameters, NormalRows, maximise_normal_evidence
 from cavity.ep.posteriors import RowPosterior
 from cavity.ep.result import Refusal, Result, Status
+from cavity.ep.wide import KernelPosterior
 from cavity.factors.rows import Rows
 from cavity.losses import Loss, offers
 from cavity.losses.noise import log_normalizer, site_factor, with_scale
@@ -56,7 +57,7 @@ _MATRICES = ("precision", "last_precision", "variance")
 def run(
     loss: Loss,
     rows: Rows,
-    posterior: RowPosterior,
+    posterior: RowPosterior | KernelPosterior,
     options: Options,
     *,
     predictor: int = 0,
@@ -368,9 +369,13 @@ class Blocks(LinearBackend):
     def result(self, status: Status, diagnostics: Diagnostics) -> Result:
         """Posterior and sites as values; predictors of all rows are those under this posterior."""
         if self.is_normal:
-            for part in self.posterior.parts(False):
-                self.sites.mean[part], self.sites.variance[part] = self.posterior.predictors(part)
+            self.predict_rows()
         return replace(super().result(status, diagnostics), row_sites=self.sites)
+
+    def predict_rows(self) -> None:
+        """Compute the predictors of all rows."""
+        for part in self.posterior.parts(False):
+            self.sites.mean[part], self.sites.variance[part] = self.posterior.predictors(part)
 
     def log_scale(self) -> float:
         """Sum of the logarithms of the scales of all sites: one more look at every row, for the evidence."""

@@ -16,7 +16,6 @@ from cavity.ep.factorised import (
     change_between,
     check_site,
     check_start,
-    is_proper_against,
     prior_cost,
     visits_with_next,
 )
@@ -146,14 +145,14 @@ class Compiled:
             self.store = before._replace(
                 shifts=ratio * before.shifts, precisions=ratio * before.precisions, scales=ratio * before.scales
             )
-            if not is_proper_against(product(self.store, self.prior), self.prior):
+            if not product(self.store, self.prior).is_proper_beside(self.prior):
                 self.store = before
                 diagnostics.reject(-1, Refusal.RESCALING)
         self.beta = beta
         if self.options.single_pass:
             return
         posterior = product(self.store, self.prior)
-        if is_proper_against(posterior, self.prior):
+        if posterior.is_proper_beside(self.prior):
             self._set_posterior(posterior)
         else:
             diagnostics.reject(-1, Refusal.IMPROPER_POSTERIOR)

@@ -34,16 +34,16 @@ Cost = Callable[[FloatArray], float]
 State = Mapping[str, Any]
 
 
-def arrays_of(name: str, gaussian: FactorialGaussian) -> dict[str, Any]:
+def arrays_of(name: str, gaussian: Any) -> dict[str, Any]:
     """Return a Gaussian as part of a state."""
     parts = {"scale": gaussian.log_scale, "shift": gaussian.shift, "precision": gaussian.precision}
     return {f"{name}_{part}": value for part, value in parts.items()}
 
 
-def gaussian_of(name: str, state: State) -> FactorialGaussian:
-    """Read a Gaussian from a state."""
+def gaussian_of(name: str, state: State, family: Any = FactorialGaussian) -> Any:
+    """Read a Gaussian of a family from a state."""
     scale, shift, precision = (state[f"{name}_{part}"] for part in ("scale", "shift", "precision"))
-    return FactorialGaussian(float(scale), np.asarray(shift), np.asarray(precision))
+    return family(float(scale), np.asarray(shift), np.asarray(precision))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +226,8 @@ class Diagnostics:
 class Guard:
     """Safeguards of a run: damping that follows the changes of the iterations, and the state of lowest cost."""
 
-    def __init__(self, cost: Cost, damping: float) -> None:
-        self.cost, self.asked, self.damping = cost, damping, damping
+    def __init__(self, cost: Cost, damping: float, slack: float = 0.0) -> None:
+        self.cost, self.asked, self.damping, self.slack = cost, damping, damping, slack
         self.beta, self.changes = math.nan, (math.inf, math.inf)
         self.bound = self.lowest = self.last = math.inf
         self.best: State = {}
@@ -235,7 +235,7 @@ class Guard:
     @property
     def is_worse_than_prior(self) -> bool:
         """Whether the last iteration ended at a higher cost than the prior mean."""
-        return not self.last <= self.bound + 1e-9 * (1.0 + abs(self.bound))
+        return not self.last <= self.bound + self.slack + 1e-9 * (1.0 + abs(self.bound))
 
     def begin_loop(self, beta: float, prior_mean: FloatArray, mean: FloatArray, snapshot: Callable[[], State]) -> None:
         """Start over at a new temperature: costs of other temperatures cannot be compared."""
@@ -319,6 +319,7 @@ def run(
     options: Options,
     *,
     cost: Cost | None = None,
+    slack: float = 0.0,
     after_loop: Callable[[Run], object] | None = None,
     state: State | None = None,
 ) -> Result:
@@ -332,13 +333,15 @@ def run(
         The choices of the run.
     cost
         What safeguards compare iterations by: inverse temperature times all costs at a point, and the prior's term.
+    slack
+        By how much more the mean of a good posterior may cost than the prior mean.
     after_loop
         Called after every iteration.
     state
         `Result.state` of an earlier run to continue.
     """
     is_guarded = options.safeguards and not options.single_pass
-    guard = Guard(cost, options.damping) if cost is not None and is_guarded else None
+    guard = Guard(cost, options.damping, slack) if cost is not None and is_guarded else None
     diagnostics = Diagnostics()
     going = Run(backend, options, diagnostics, guard)
     try:

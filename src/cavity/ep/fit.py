@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,29 +14,33 @@ from numpy.typing import ArrayLike
 from cavity import schemes
 from cavity._checks import flag, one_of, shown
 from cavity.ep import blocks, driver
+from cavity.ep.black_boxes import MOST_PARAMETERS, Problem
+from cavity.ep.bounds import Bounds
 from cavity.ep.driver import Negative, Options, Run, SiteMode, State, make_options, progress_bar
 from cavity.ep.factorised import Factorised, Update
 from cavity.ep.posteriors import DensePosterior, SparsePosterior
-from cavity.ep.result import FactorError, Result, Status, Trace, warn_of
+from cavity.ep.result import FactorError, Result, untouched, warn_of
 from cavity.factors import Factor, LinearBatches, LinearFactor
 from cavity.factors.rows import Rows
 from cavity.gaussians import analyse
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.factorial import FactorialGaussian
+from cavity.gaussians.full import FullGaussian
 from cavity.mode import BatchSites, Mode, find_mode, gaussians, sites_at
 from cavity.schedules import Order, Temperature
 from cavity.schemes._protocol import Scheme
 
-Start = Sequence[FactorialGaussian] | Literal["mode"] | Mode | None
+Start = Sequence[FactorialGaussian] | Sequence[FullGaussian] | FullGaussian | Literal["mode"] | Mode | None
 Covariance = Literal["diagonal", "full", "sparse"]
 
 
 def fit(
     factors: Sequence[Factor],
-    prior: FactorialGaussian,
+    prior: FactorialGaussian | FullGaussian,
     scheme: str | Scheme | None = None,
     *,
-    covariance: Covariance = "diagonal",
+    covariance: Covariance | None = None,
+    bounds: Any = None,
     max_iter: int | None = None,
     tol: float = 1e-3,
     sites: SiteMode = "own",
@@ -61,17 +64,25 @@ def fit(
     factors
         The terms :math:`u_k`, as `CostFactor`, `LinearFactor` or anything of their protocol.
     prior
-        A proper `FactorialGaussian`.
+        A proper `FactorialGaussian`; with all correlations of other than linear factors also a `FullGaussian`.
     scheme
         How a factor is approximated: ``"la"``, ``"qla"``, ``"gq"``, ``"vq"`` (from the paper), ``"rvq"``, for linear
-        factors also ``"exact"``, or a scheme from `cavity.schemes`. None uses ``"exact"``, started at the mode, for
-        linear factors with one loss, and ``"rvq"`` otherwise.
+        factors also ``"exact"``, or a scheme from `cavity.schemes`. None uses ``"exact"`` for linear factors with one
+        loss and ``"rvq"`` otherwise, both started at the mode.
     covariance
         ``"diagonal"``: a product of independent Gaussians, as in the paper; its standard deviations are conditional on
-        the other coordinates. ``"full"``: all correlations, for linear factors with one loss and at most 5000 columns,
-        computed by blocks of rows with one site per row. ``"sparse"``: the same with a sparse precision matrix.
+        the other coordinates. ``"full"``: all correlations. For linear factors with one loss, of at most 5000 columns,
+        EP works by blocks of rows with one site per row; ``"sparse"`` is the same with a sparse precision matrix. For
+        other factors, and where another scheme than ``"exact"`` is named, the sites are Gaussians with all
+        correlations, by the scheme in its full form; a rule has :math:`O(d^2)` nodes. None is ``"full"`` for those in
+        up to 12 coordinates, and ``"diagonal"`` otherwise.
+    bounds
+        Lower and upper bounds of the coordinates, numbers or one for each, as in `scipy.optimize.curve_fit`, for
+        factors with all correlations. The prior is truncated, and not normalised again; EP works on coordinates without
+        bounds, whose density is exact.
     max_iter
-        Maximum number of loops over the factors: 20 by default, 1 with ``sites="none"``, 100 with all correlations.
+        Maximum number of loops over the factors: 20 by default, 1 with ``sites="none"``, 50 with all correlations, 100
+        by blocks of rows.
     tol
         Tolerance. The run ends when no mean changes by more than this many standard deviations, and no precision by
         more than this share. With 0 all loops are run.
@@ -99,9 +110,10 @@ def fit(
         higher cost than the prior mean returns to its best loop. False is EP as in the paper.
     start
         Initial sites instead of uniform ones, for ``sites="own"``, as in `Result.sites`: one per factor in its own
-        coordinates. Their product with the prior must be proper. For linear factors with one loss, ``"mode"`` starts
-        with the second-order expansion of every factor at the minimum of prior and costs. That minimum can also be
-        given, as returned by `cavity.mode.find_mode`.
+        coordinates. Their product with the prior must be proper. ``"mode"`` starts with quadratics of all factors at
+        the minimum of prior and costs: expansions of linear factors with one loss, where the minimum can also be given,
+        as returned by `cavity.mode.find_mode`; with all correlations interpolants of any factors. A `FullGaussian`
+        does the same from its mean, with first nodes of its width in place of the prior's.
     state
         `Result.state` of an earlier run with the same factors and arguments, to continue it exactly.
     callback
@@ -141,9 +153,27 @@ def fit(
     (array([1.333333, 1.333333]), 'CONVERGED')
     """
     check_problem(factors, prior)
+    is_linear, given_prior = are_linear(factors), cast("FactorialGaussian", prior)
+    if covariance is None:
+        is_small = not is_linear and prior.dim <= MOST_PARAMETERS
+        is_full = is_small or bounds is not None or isinstance(prior, FullGaussian)
+        covariance = "full" if is_full else "diagonal"
+        if not is_full and not is_linear and scheme is None:
+            warnings.warn(
+                f"more than {MOST_PARAMETERS} coordinates: the posterior is a product of independent Gaussians; "
+                "covariance='full' has all correlations, by a rule of 3 (d + 1) (d + 2) nodes per factor",
+                UserWarning,
+                stacklevel=2,
+            )
     one_of("covariance", covariance, ("diagonal", "full", "sparse"))
+    is_by_factors = covariance == "full" and not (is_linear and (scheme is None or scheme == "exact"))
     if max_iter is None:
-        max_iter = 1 if sites == "none" else 20 if covariance == "diagonal" else 100
+        max_iter = 1 if sites == "none" else 20 if covariance == "diagonal" else 50 if is_by_factors else 100
+    for name, value in (("bounds", bounds), ("a prior with correlations", isinstance(prior, FullGaussian) or None)):
+        if value is not None and not is_by_factors:
+            raise ValueError(
+                f"{name} needs covariance='full', and for linear factors of one loss a scheme such as 'rvq'"
+            )
     options = make_options(
         len(factors),
         max_iter=max_iter,
@@ -157,7 +187,12 @@ def fit(
         negative=negative,
         safeguards=safeguards,
     )
-    if covariance != "diagonal":
+    if is_by_factors:
+        resolved = schemes.resolve("rvq" if scheme is None else scheme)
+        if scheme is None and start is None and state is None and options.sites == "own":
+            start = "mode"
+        result = _run_full(factors, prior, bounds, resolved, options, start, state, callback, verbose, compiled)
+    elif covariance != "diagonal":
         given: dict[str, Any] = {"scheme": scheme, "sites": sites, "damping": damping, "order": order}
         given |= {"negative": negative, "start": start, "callback": callback, "compiled": compiled}
         defaults = {"scheme": "exact", "sites": "own", "damping": 1.0, "order": "cyclic", "negative": "keep"}
@@ -169,14 +204,14 @@ def fit(
                     "take covariance='diagonal'"
                 )
         options = replace(options, single_pass=max_iter == 1, keep_state=max_iter > 1)
-        result = _run_blocks(factors, prior, covariance, options, state, verbose)
+        result = _run_blocks(factors, given_prior, covariance, options, state, verbose)
     else:
         if scheme is None:
-            scheme = "exact" if are_linear(factors) else "rvq"
+            scheme = "exact" if is_linear else "rvq"
             if scheme == "exact" and start is None and state is None and options.sites == "own":
                 start = "mode"
         resolved = schemes.resolve(scheme)
-        result = run_checked(factors, prior, resolved, options, start, state, callback, verbose, compiled)
+        result = run_checked(factors, given_prior, resolved, options, start, state, callback, verbose, compiled)
     if not result.status.is_success:
         warn_of(result.status, "cavity.fit")
     return result
@@ -249,6 +284,64 @@ def run_checked(
         return driver.run(backend, options, cost=backend.cost, state=state)
 
 
+def _run_full(
+    factors: Sequence[Factor],
+    prior: FactorialGaussian | FullGaussian,
+    bounds: Any,
+    scheme: Any,
+    options: Options,
+    start: Any,
+    state: State | None,
+    callback: Callable[[Update], object] | None,
+    verbose: bool,
+    compiled: bool | None,
+) -> Result:
+    """Run EP factor by factor, with all correlations."""
+    visible = flag("verbose", verbose)
+    if compiled is not None and flag("compiled", compiled):
+        raise ValueError("compiled=True is not possible: the factors are not linear factors of one loss")
+    if callback is not None and not callable(callback):
+        raise ValueError(f"callback must be a function of an Update, or None, got {shown(callback)}")
+    if not hasattr(scheme, "approximate_full"):
+        raise ValueError(f"{scheme!r} has no form with all correlations: take covariance='diagonal', or scheme='rvq'")
+    original = prior = prior if isinstance(prior, FullGaussian) else FullGaussian.of(prior)
+    limits = None if bounds is None else Bounds(bounds, prior.dim)
+    if limits is not None and not limits.coordinates.size:
+        limits = None
+    if limits is not None:
+        if options.temperature.beta(0) != 1.0 or not options.temperature.is_final(0, options.max_iter):
+            raise ValueError("bounds need beta=1: what makes the prior right between them has no temperature")
+        free = limits.prior(prior)
+        factors, prior = limits.factors(factors, prior, free), free
+    is_at_mode = isinstance(start, str | FullGaussian)
+    if is_at_mode and ((isinstance(start, str) and start != "mode") or options.sites != "own"):
+        raise ValueError(f"start must be 'mode', with sites='own', or one site per factor, got {start!r}")
+    if start is not None and not is_at_mode:
+        check_sites(start, len(factors), options, FullGaussian)
+    check_factors(factors, prior, scheme)
+    beta = options.temperature.beta(0)
+    problem = Problem(factors, prior, beta)
+    with progress_bar(options.max_iter * len(options.order.visits(len(factors), 0)), visible) as show:
+
+        def after_visit(update: Update) -> None:
+            if show is not None:
+                show(update.loop, None)
+            if callback is not None:
+                callback(update)
+
+        is_watched = show is not None or callback is not None
+        backend = Factorised(problem.factors, prior, scheme, options, after_visit if is_watched else None)
+        if is_at_mode:
+            near = start if isinstance(start, FullGaussian) else original
+            problem.begin(backend, near if limits is None else limits.near(near))
+        elif start is not None:
+            backend.begin_at(start)
+        # The mean of a skewed posterior costs more than its peak; a draw of a Gaussian costs d / 2 more.
+        result = driver.run(backend, options, cost=backend.cost, slack=float(prior.dim), state=state)
+    problem.beta = result.trace.betas[-1] if result.trace.betas else beta
+    return replace(result, evaluations=problem.evaluations, problem=problem, bounds=limits)
+
+
 def _run_blocks(
     factors: Sequence[Factor],
     prior: FactorialGaussian,
@@ -306,8 +399,8 @@ def _sites_at_mode(
 
 def check_problem(factors: Any, prior: Any) -> None:
     """Raise unless these are factors and a proper prior."""
-    if not isinstance(prior, FactorialGaussian) or not prior.is_proper:
-        got = "" if isinstance(prior, FactorialGaussian) else f", got {shown(prior)}"
+    if not isinstance(prior, FactorialGaussian | FullGaussian) or not prior.is_proper:
+        got = "" if isinstance(prior, FactorialGaussian | FullGaussian) else f", got {shown(prior)}"
         raise ValueError(
             "prior must be proper, with a positive finite variance everywhere; "
             f"build it with FactorialGaussian.from_moments(mean, variance){got}"
@@ -338,7 +431,7 @@ def stacked(factors: Sequence[Factor]) -> LinearBatches:
     return factors if isinstance(factors, LinearBatches) else LinearBatches.stack(factors)  # type: ignore[arg-type]
 
 
-def check_sites(start: Sequence[FactorialGaussian], count: int, options: Options) -> None:
+def check_sites(start: Any, count: int, options: Options, family: type = FactorialGaussian) -> None:
     """Raise unless ``start`` has one site per factor."""
     if options.sites != "own":
         raise ValueError(f"start needs sites='own', one site per factor, got sites={options.sites!r}")
@@ -348,11 +441,11 @@ def check_sites(start: Sequence[FactorialGaussian], count: int, options: Options
         raise ValueError(f"start must hold one site for each of {count} factors, got {len(start)}")
     if isinstance(start, list | tuple):  # sites that a run returned need no look
         for k, site in enumerate(start):
-            if not isinstance(site, FactorialGaussian):
-                raise ValueError(f"start[{k}] must be a FactorialGaussian, got {shown(site)}")
+            if not isinstance(site, family):
+                raise ValueError(f"start[{k}] must be a {family.__name__}, got {shown(site)}")
 
 
-def check_factors(factors: Sequence[Factor], prior: FactorialGaussian, scheme: Scheme) -> None:
+def check_factors(factors: Sequence[Factor], prior: Any, scheme: Scheme) -> None:
     """Raise if factors do not fit prior or scheme, or have no cost at the prior mean; before anything is computed."""
     for k, factor in enumerate(factors):
         if factor.dim != prior.dim:
@@ -362,7 +455,7 @@ def check_factors(factors: Sequence[Factor], prior: FactorialGaussian, scheme: S
             raise _nan_at_start(k)
 
 
-def _cost_at_start(k: int, factor: Factor, prior: FactorialGaussian) -> float:
+def _cost_at_start(k: int, factor: Factor, prior: Any) -> float:
     """Cost of factor ``k`` at the prior mean."""
     point = prior.mean if factor.coordinates is None else prior.mean[factor.coordinates]
     try:
@@ -370,11 +463,6 @@ def _cost_at_start(k: int, factor: Factor, prior: FactorialGaussian) -> float:
             return float(factor.cost(point[None])[0])
     except Exception as error:
         raise FactorError(k, untouched(prior), error) from error
-
-
-def untouched(prior: FactorialGaussian) -> Result:
-    """Return the result before anything was computed."""
-    return Result(prior, (), Status.MAX_ITER, Trace(0, (), (), Counter(), Counter()), prior)
 
 
 def check_batches(factors: LinearBatches, prior: FactorialGaussian) -> None:

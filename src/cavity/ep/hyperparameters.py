@@ -44,6 +44,7 @@ from scipy.special import ndtri
 
 from cavity._types import FloatArray
 from cavity.ep.posteriors import Posterior, ProductPosterior
+from cavity.ep.wide import KernelPosterior, RowsPosterior
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.terms.prior import Prior, StructuredPrior
 from cavity.terms.structures import LEAST
@@ -186,12 +187,9 @@ def evidence(
 
     It includes the half-normal priors of the groups. Without derivatives the point has a value alone.
     """
-    prior, m = posterior.prior, posterior.mean
+    prior = posterior.prior
     psi, lower, upper, parts = coordinates(prior, groups)
-    k, apart = psi.size, m - prior.mean
-    pulls = prior.times(apart)
-    fitted = float(m @ (posterior.shift + pulls))
-    value = 0.5 * (fitted - float(apart @ pulls) + prior.log_det - posterior.log_det)
+    k, value = psi.size, 0.0
     gradient, own = np.zeros(k), np.zeros((k, k))
     for group, part in zip(groups, parts, strict=True):
         if group.block is None:
@@ -203,10 +201,45 @@ def evidence(
         value -= penalty
         gradient[part] -= 2.0 * penalty * by_log
         own[part, part] += 2.0 * penalty * np.outer(by_log, by_log)
+    if isinstance(posterior, KernelPosterior):
+        value += posterior.log_mass if rows is None else posterior.log_mass_of_normal(rows.weight, rows.scale)
+        curvature = own
+        if derivatives:
+            slopes, curvature = posterior.slopes(groups, None if rows is None else rows.weight)
+            slopes[:k] += 0.5 * gradient
+            curvature[:k, :k] += 0.5 * own
+            gradient = slopes
+    else:
+        value, gradient, curvature = _of_coefficients(posterior, groups, parts, rows, value, gradient, own, derivatives)
+    if derivatives:
+        low, high = psi <= lower + 1e-9, psi >= upper - 1e-9
+        fixed = np.flatnonzero((low & (gradient[:k] < 0.0)) | (high & (gradient[:k] > 0.0)))
+        if rows is not None and rows.scale <= rows.least and gradient[k] < 0.0:
+            fixed = np.append(fixed, k)
+        gradient[fixed], curvature[fixed, :], curvature[:, fixed], curvature[fixed, fixed] = 0.0, 0.0, 0.0, 1.0
+    return Point(psi, value, gradient, curvature)
+
+
+def _of_coefficients(
+    posterior: Any,
+    groups: Sequence[Group],
+    parts: Sequence[slice],
+    rows: NormalRows | None,
+    value: float,
+    gradient: FloatArray,
+    own: FloatArray,
+    derivatives: bool,
+) -> tuple[float, FloatArray, FloatArray]:
+    """Add to log evidence, twice its gradient and twice its curvature what the coefficients say, and halve these."""
+    prior, m, k = posterior.prior, posterior.mean, gradient.size
+    apart = m - prior.mean
+    pulls = prior.times(apart)
+    fitted = float(m @ (posterior.shift + pulls))
+    value += 0.5 * (fitted - float(apart @ pulls) + prior.log_det - posterior.log_det)
     if rows is not None:
         value -= 0.5 * rows.squares / rows.scale**2 + rows.weight * float(np.log(rows.scale))
     if not derivatives:
-        return Point(psi, value, gradient, own)
+        return value, gradient, own
     variance, shared = posterior.variance(), _coupled(posterior)
     pinned = prior.precision * variance
     # Minus the derivatives of the prior precision, times the distances from its mean.
@@ -228,7 +261,6 @@ def evidence(
     gradient *= 0.5
     curvature = -0.5 * directions.T @ posterior.solve(directions)
     curvature[:k, :k] += 0.5 * own
-    fixed = np.flatnonzero(((psi <= lower + 1e-9) & (gradient < 0.0)) | ((psi >= upper - 1e-9) & (gradient > 0.0)))
     if rows is not None:
         residual = rows.squares / rows.scale**2 - fitted
         gradient = np.append(gradient, residual + m.size - _pinned(posterior, variance, shared) - rows.weight)
@@ -236,10 +268,7 @@ def evidence(
         curvature[:k, k] *= -2.0
         curvature[k, :k] *= -2.0
         curvature[k, k] = 2.0 * residual + 4.0 * curvature[k, k]
-        if rows.scale <= rows.least and gradient[k] < 0.0:
-            fixed = np.append(fixed, k)
-    gradient[fixed], curvature[fixed, :], curvature[:, fixed], curvature[fixed, fixed] = 0.0, 0.0, 0.0, 1.0
-    return Point(psi, value, gradient, curvature)
+    return value, gradient, curvature
 
 
 def _coupled(posterior: Posterior) -> FloatArray:
@@ -248,6 +277,14 @@ def _coupled(posterior: Posterior) -> FloatArray:
     if isinstance(prior, StructuredPrior) and not isinstance(posterior, ProductPosterior):
         return posterior.covariances_of_couplings(prior.couplings)
     return np.empty(0)
+
+
+def _determined(posterior: Any) -> float:
+    """How many coefficients the rows determine: the trace of the posterior covariance times what they add."""
+    if isinstance(posterior, KernelPosterior):
+        return posterior.explained
+    found: float = posterior.prior.dim - _pinned(posterior, posterior.variance(), _coupled(posterior))
+    return found
 
 
 def _pinned(posterior: Posterior, variance: FloatArray, shared: FloatArray) -> float:
@@ -321,11 +358,10 @@ def maximise_normal_evidence(posterior: Posterior, free: Hyperparameters, rows: 
         return
     prior, scale, spread = posterior.prior, rows.scale, float(np.sqrt(rows.squares / rows.weight))
     shares = (0.1, 0.01, 0.001)
-    if set_hyperparameters(posterior, start, shares[-1] * spread, noise):
-        determined = start.dim - _pinned(posterior, posterior.variance(), _coupled(posterior))
-        if rows.weight >= 2.0 * determined:
-            set_hyperparameters(posterior, prior, scale, noise)
-            return
+    is_moved = set_hyperparameters(posterior, start, shares[-1] * spread, noise)
+    if is_moved and rows.weight >= 2.0 * _determined(posterior):
+        set_hyperparameters(posterior, prior, scale, noise)
+        return
     for share in shares:
         if set_hyperparameters(posterior, start, share * spread, noise):
             value = maximise_evidence(posterior, free.groups, noise).value
@@ -498,6 +534,9 @@ class Density:
         value = min(value, 2.0 * self.best - value)
         if self.rows is None and self.information is not None:
             value -= 0.5 * self.information * float(point[-1] - self.here[-1]) ** 2
+        work: Any = self.posterior
+        if isinstance(work, RowsPosterior):
+            return value, sum(work.log_information(group.columns) for group in self.groups)
         prior, variance, shared = self.posterior.prior, self.posterior.variance(), _coupled(self.posterior)
         known = 0.0
         for group in self.groups:
@@ -578,37 +617,43 @@ def settings_around(
 
 
 def _uncertain(
-    posterior: Posterior, groups: Sequence[Group], rows: NormalRows | None, information: float | None
+    posterior: Any, groups: Sequence[Group], rows: NormalRows | None, information: float | None
 ) -> list[tuple[int, float]]:
     """Which hyperparameters to average over, with standard errors: those that raise a posterior variance most."""
-    prior, variance = posterior.prior, posterior.variance()
-    psi, lower, _, parts = coordinates(prior, groups)
-    curvature = np.diagonal(evidence(posterior, groups, rows).step()[1])
-    apart, shares = posterior.mean - prior.mean, posterior.shares()
-    pulls, pinned = prior.times(apart), np.minimum(prior.precision * variance, 1.0)
-    impact: list[tuple[float, int, float]] = []
-    for group, part in zip(groups, parts, strict=True):
-        for number in range(part.start, part.stop):
-            right = np.zeros(variance.size)
-            if group.block is None and not np.any(shares[group.columns]):  # the rows say nothing of it
-                continue
-            if isinstance(prior, StructuredPrior) and group.block is not None:
-                right -= prior.slopes(group.block, apart)[:, number - part.start].sum(axis=0)
-            else:
-                right[group.columns] = pulls[group.columns]
-            moves = posterior.solve(right[:, None])[group.columns, 0]
-            # Where the maximum is at zero, the logarithm is hardly determined.
-            at_zero = psi[number] <= lower[number] + 1e-9
-            uncertain = 4.0 if at_zero else min(1.0 / float(curvature[number]), 4.0)
-            grown = np.square(moves) / variance[group.columns] + 0.5 * pinned[group.columns]
-            impact.append((uncertain * float(np.max(grown)), number, uncertain**0.5))
+    psi, lower, _, parts = coordinates(posterior.prior, groups)
+    curvature = np.diagonal(evidence(posterior, groups, rows).step()[1])[: psi.size]
+    # Where the maximum is at zero, the logarithm is hardly determined.
+    uncertain = np.where(psi <= lower + 1e-9, 4.0, np.minimum(1.0 / curvature, 4.0))
+    in_rows = isinstance(posterior, RowsPosterior)
+    grown = posterior.growth(groups) if in_rows else _growth(posterior, groups, parts)
+    impact = [(float(v * g), k, float(v) ** 0.5) for k, (v, g) in enumerate(zip(uncertain, grown, strict=True))]
     if rows is not None:
-        freedom = max(rows.weight - prior.dim + _pinned(posterior, variance, _coupled(posterior)), 0.5)
+        freedom = max(rows.weight - _determined(posterior), 0.5)
         impact.append((2.0 / freedom, psi.size, (0.5 / freedom) ** 0.5))
     elif information is not None:
         impact.append((4.0 / max(information, 1.0), psi.size, max(information, 1.0) ** -0.5))
     worst = sorted((one for one in impact if one[0] > MATTERS), key=lambda one: -one[0])[: len(POINTS)]
     return [(number, error) for _, number, error in worst]
+
+
+def _growth(posterior: Posterior, groups: Sequence[Group], parts: Sequence[slice]) -> list[float]:
+    """Largest growth of a posterior variance by the uncertainty of every hyperparameter, per variance of that."""
+    prior, variance = posterior.prior, posterior.variance()
+    apart, shares = posterior.mean - prior.mean, posterior.shares()
+    pulls, pinned = prior.times(apart), np.minimum(prior.precision * variance, 1.0)
+    found = []
+    for group, part in zip(groups, parts, strict=True):
+        for number in range(part.start, part.stop):
+            right = np.zeros(variance.size)
+            if isinstance(prior, StructuredPrior) and group.block is not None:
+                right -= prior.slopes(group.block, apart)[:, number - part.start].sum(axis=0)
+            else:
+                right[group.columns] = pulls[group.columns]
+            moves = posterior.solve(right[:, None])[group.columns, 0]
+            grown = np.square(moves) / variance[group.columns] + 0.5 * pinned[group.columns]
+            has_said = group.block is not None or np.any(shares[group.columns])
+            found.append(float(np.max(grown)) if has_said else 0.0)  # rows that say nothing decide on no weights
+    return found
 
 
 def interpolated(x: FloatArray, y: FloatArray, fine: FloatArray) -> FloatArray:

@@ -3,6 +3,7 @@
 from cavity.estimators.base import ConditionalDeviationsWarning
 from cavity.estimators.classifier import EPClassifier
 from cavity.estimators.comparison import compare
+from cavity.estimators.exact import ExactDraws, PosteriorCheck
 from cavity.estimators.files import load, save
 from cavity.estimators.parameters import Plan
 from cavity.estimators.progress import Progress
@@ -13,7 +14,9 @@ __all__ = [
     "ConditionalDeviationsWarning",
     "EPClassifier",
     "EPRegressor",
+    "ExactDraws",
     "Plan",
+    "PosteriorCheck",
     "Progress",
     "SortedStreamWarning",
     "compare",

@@ -15,19 +15,19 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils import Tags
 
-from cavity._checks import flag, one_of, whole_number
+from cavity._checks import flag, nonnegative_number, one_of, whole_number
 from cavity._types import FloatArray, IndexArray
 from cavity.ep.hyperparameters import Hyperparameters
 from cavity.ep.leave_one_out import LeftOut
 from cavity.ep.posteriors import Gaussian
 from cavity.ep.result import Result, Status
-from cavity.estimators import reports, row_findings, streams, term_reports
+from cavity.estimators import exact, reports, row_findings, streams, term_reports
 from cavity.estimators.checkpoints import Checkpoint, described
 from cavity.estimators.columns import ColumnDesign, FirstRows, Preprocessing
 from cavity.estimators.fitted import Fitted
-from cavity.estimators.parameters import Parameters, Plan, of_each, plan_fit, threads_for
+from cavity.estimators.parameters import MOST_ROWS, Parameters, Plan, of_each, plan_fit, threads_for
 from cavity.estimators.row_findings import Densities, RowFindings
-from cavity.estimators.rows import NoWeightError, Totals, forgetting
+from cavity.estimators.rows import Data, NoWeightError, Totals, forgetting
 from cavity.estimators.runs import Checkpoints, InMemory, Prepared, Problem, Source, is_source
 from cavity.estimators.term_design import TermDesign
 from cavity.factors.columns import Columns, ColumnSums
@@ -425,13 +425,25 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         targets, data, totals = targets.with_intercept(design.intercept).read(X, y, sample_weight, offset)
         sums = ColumnSums.of(data.X, data.weights) if design.needs_sums or targets.is_linear else None
         columns = design.columns(sums)
-        joint = targets.joint(data.X.shape[0], design.width + design.intercept, p.covariance, stream=False)
+        # In the space of the rows coefficients are independent: terms have no fewer rows than columns in that sense.
+        width, is_plain = design.width + design.intercept, p.formula is None
+        if p.covariance == "rows" and not is_plain:
+            raise ValueError("covariance='rows' is for independent coefficients, not for a formula: leave it at 'auto'")
+        joint = targets.joint(data.X.shape[0] if is_plain else max(data.X.shape[0], width), width, p.covariance, False)
         if joint is not None:
             targets, data = targets.of_joint(data)
         units = None if sums is None else columns
         rows = Rows.arrange(data.X, data.targets, data.weights, design.intercept, data.offset, units)
         coupled = None if p.formula is None else design.coupled()
-        return InMemory(data, rows, coupled=coupled), (design, targets, columns, sums, totals, joint)
+        most_rows = MOST_ROWS if is_plain else 0
+        return InMemory(data, rows, most_rows=most_rows, coupled=coupled), (
+            design,
+            targets,
+            columns,
+            sums,
+            totals,
+            joint,
+        )
 
     def _first_rows(
         self, p: Parameters, targets: Any, X: Any, y: Any, sample_weight: Any, offset: Any
@@ -551,7 +563,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         if plan.covariance == "diagonal" and plan.chosen and is_new:
             text = (
                 "standard deviations are conditional on the other coefficients, and so too small where columns are "
-                f"correlated: {plan.reason}. Use fewer columns; covariance='diagonal' accepts this without a "
+                f"correlated: {plan.reason}. Use fewer rows or columns; covariance='diagonal' accepts this without a "
                 "warning"
             )
             warnings.warn(text, ConditionalDeviationsWarning, stacklevel=level)
@@ -689,9 +701,94 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             )
         return table.cavity_blocks(done, design.levels, is_classifier(self))
 
+    # The exact posterior.
+
+    def check(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+        draws: int = 4000,
+        random_state: int | None = 0,
+    ) -> exact.PosteriorCheck:
+        """Check whether the posterior is right, by weighted draws: seconds, not minutes.
+
+        Draws from EP's posterior are weighted by the exact one, given the hyperparameters that were found.
+
+        Parameters
+        ----------
+        X, y, sample_weight, offset
+            The rows that the model was fitted to.
+        draws : int, default=4000
+            Number of draws.
+        random_state : int or None, default=0
+            Seed of the draws.
+
+        Returns
+        -------
+        PosteriorCheck
+            What was found; ``print`` tells it in words.
+        """
+        fitted, data = self._data(X, y, sample_weight, offset)
+        rng = np.random.default_rng(random_state)
+        return exact.check(fitted, data, whole_number("draws", draws, least=100), rng, self._coefficient_names())
+
+    def sample(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+        draws: int = 1000,
+        max_seconds: float = 60.0,
+        random_state: int | None = 0,
+    ) -> exact.ExactDraws:
+        """Draw from the exact posterior, given the hyperparameters that were found.
+
+        Elliptical slice sampling, by many chains that start from EP's posterior. There is nothing to tune, and losses
+        with kinks are sampled as smooth ones are.
+
+        Parameters
+        ----------
+        X, y, sample_weight, offset
+            The rows that the model was fitted to.
+        draws : int, default=1000
+            Number of effective draws of every coefficient.
+        max_seconds : float, default=60.0
+            When to stop, with a warning, although there are fewer.
+        random_state : int or None, default=0
+            Seed of the draws.
+
+        Returns
+        -------
+        ExactDraws
+            The draws, with their effective number and R-hat.
+        """
+        fitted, data = self._data(X, y, sample_weight, offset)
+        number, seconds = whole_number("draws", draws, least=1), nonnegative_number("max_seconds", max_seconds)
+        return exact.sample(
+            fitted, data, number, seconds, np.random.default_rng(random_state), self._coefficient_names()
+        )
+
+    def _data(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Fitted, Data]:
+        """Check and encode rows for the state."""
+        fitted = self._fitted
+        matrix, y = fitted.design.rows(self, X, y, fitted.targets.kind != "signs")
+        return fitted, fitted.targets.read(
+            matrix, y, sample_weight, fitted.design.offset(X, offset) if fitted.design.offsets else offset
+        )[1]
+
+    def _coefficient_names(self) -> tuple[str, ...]:
+        """Names of the coefficients, the intercept last, those of one predictor after the other."""
+        fitted = self._fitted
+        names = [*fitted.design.names, *(["intercept"] if fitted.design.intercept else [])]
+        groups = fitted.targets.names(fitted.loss)
+        return tuple(names if groups is None else [f"{group} {name}" for group in groups for name in names])
+
     # Reports.
 
-    def summary(self, level: float = 0.95, levels: bool = False) -> Any:
+    def summary(self, level: float = 0.95, levels: bool = False, top: int | None = None) -> Any:
         """Table of coefficients with means, standard deviations, intervals and the probability of being positive.
 
         For the logistic loss, counts and positive targets, the table also contains the exponentials of the mean and the
@@ -711,6 +808,9 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
             Posterior probability of the intervals.
         levels : bool, default=False
             Whether a model with terms has a further block ``"levels"`` with the effects of all levels.
+        top : int or None, default=None
+            Show this many coefficients only, those that are largest relative to their standard deviation; of a model
+            without terms.
 
         Returns
         -------
@@ -720,7 +820,7 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         fitted = self._fitted
         if isinstance(fitted.design, TermDesign):
             return term_reports.summary(fitted, level, levels)
-        return reports.summary(fitted, level)
+        return reports.summary(fitted, level, None if top is None else whole_number("top", top, least=1))
 
     def effects(self, name: str, level: float = 0.95) -> Any:
         """Table of the effects of the levels of a group, or of the regions of a map, with intervals.
@@ -796,6 +896,8 @@ class LinearEP(BaseEstimator):  # type: ignore[misc]
         ----------
         level : float, default=0.95
             Posterior probability of the intervals.
+        top : int or None, default=None
+            Show this many coefficients only, those that are largest relative to their standard deviation.
 
         Returns
         -------

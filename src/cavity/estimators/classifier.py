@@ -185,12 +185,13 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         Whether to add a constant column.
     intercept_prior_variance : float, default=100.0
         Prior variance of the intercept.
-    covariance : {"auto", "full", "sparse", "diagonal"}, default="auto"
+    covariance : {"auto", "full", "sparse", "rows", "diagonal"}, default="auto"
         Form of the posterior. ``"full"`` keeps all correlations, for at most 5000 columns. ``"sparse"`` keeps them in a
-        sparse precision matrix, for many one-hot columns. ``"diagonal"`` treats the coefficients as independent, so
-        that standard deviations are conditional on the other coefficients; it is fitted by exact projection of
-        mini-batches of 10 rows. ``"auto"`` uses the first of the three that the size of the data allows, and warns if
-        that is the last; `plan_` shows the choice.
+        sparse precision matrix, for many one-hot columns. ``"rows"`` keeps them in the space of the rows, for at most
+        5000 rows of any number of columns; the rows become part of the model. ``"diagonal"`` treats the coefficients as
+        independent, so that standard deviations are conditional on the other coefficients; it is fitted by exact
+        projection of mini-batches of 10 rows. ``"auto"`` uses one of the first three where the size of the data allows
+        it, and warns if it does not; `plan_` shows the choice.
     max_iter : int, default=100
         Maximum number of loops over the rows. 1 is a single pass.
     tol : float, default=0.01

@@ -528,8 +528,10 @@ def _checked_numbers(X: Any, check: Any) -> Any:
     """Let scikit-learn check an array, a sparse matrix or a table of numbers, and targets with it."""
     if sparse.issparse(X) and X.format == "csr":
         X = canonical(X)  # before anything in compiled code walks along its indices
+    # A wide matrix, of which columns are read, stays in the order that it has.
+    is_wide = isinstance(X, np.ndarray) and X.ndim == 2 and X.shape[0] < X.shape[1]
     try:
-        found = check(X=X, accept_sparse="csr", dtype=_KINDS, order="C")
+        found = check(X=X, accept_sparse="csr", dtype=_KINDS, order=None if is_wide else "C")
     except ValueError as error:
         if "could not convert string to float" not in str(error):
             with naming_columns(X):

@@ -33,6 +33,7 @@ from cavity.ep.hyperparameters import Group
 from cavity.ep.posteriors import DenseNatural, DiagonalNatural, SparseNatural
 from cavity.ep.result import Refusal, Status, Trace
 from cavity.ep.skewness import Shapes
+from cavity.ep.wide import LinearKernel, RowsNatural
 from cavity.estimators.checkpoints import PLAIN_KINDS, blaming, opened, read_array, replaced, write_array
 from cavity.estimators.classifier import EPClassifier
 from cavity.estimators.columns import ColumnDesign, Preprocessing
@@ -46,6 +47,7 @@ from cavity.estimators.rows import Data, KeptRows, Order, Totals
 from cavity.estimators.term_design import TermDesign
 from cavity.factors.columns import Columns, ColumnSums
 from cavity.gaussians.factorial import FactorialGaussian
+from cavity.gaussians.wide import WideRows
 from cavity.losses import joint
 from cavity.terms import Autoregressive, Design, Effects, Formula, Known, Linear, Neighbours, Smooth, Walk
 from cavity.terms.prior import Block, Prior, StructuredPrior
@@ -53,10 +55,10 @@ from cavity.terms.structures import Correlated, Exponential, Scaled
 
 _HEADER, _FORMAT = "cavity.json", 3
 _MODELS = (EPClassifier, EPRegressor)
-_COVARIANCES = {"full": DenseNatural, "sparse": SparseNatural, "diagonal": DiagonalNatural}
+_COVARIANCES = {"full": DenseNatural, "sparse": SparseNatural, "rows": RowsNatural, "diagonal": DiagonalNatural}
 _PARTS_OF_MODELS = (
     *(Fitted, StreamState, ColumnDesign, TermDesign, Labels, Numbers),
-    *(RowFindings, Densities, Shapes),
+    *(RowFindings, Densities, Shapes, LinearKernel, WideRows),
 )
 _STATE = (FactorialGaussian, Group, Plan, Totals, Columns, ColumnSums, Trace, Data, KeptRows, Order, Refusal, Status)
 _STRUCTURES = (Block, StructuredPrior, Correlated, Exponential, Scaled)
@@ -133,6 +135,10 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
     """
     if not isinstance(model, BaseEstimator):
         raise TypeError(f"model must be an estimator, got {type(model).__name__}")
+    if type(model).__module__.startswith("cavity.") and not isinstance(model, _MODELS):
+        raise TypeError(
+            "a file of a model cannot hold a Gaussian process, whose kernel may be anyone's; joblib.dump can"
+        )
     arrays: list[Any] = []
     header = {"format": _FORMAT, "cavity": __version__, "model": _described(model, arrays)}
     with replaced(path) as file, ZipFile(file, "w") as archive:
@@ -437,6 +443,9 @@ def _check_sites(known: Any, columns: int) -> None:
     if isinstance(known, DiagonalNatural):
         _need(known.sites.dim == columns and known.sites.is_finite, "a product of Gaussians does not fit the columns")
         return
+    if isinstance(known, RowsNatural):
+        _check_rows(known, columns)
+        return
     information, shift = known.information, known.shift
     _need(_is_array(shift, (columns,)), "a shift does not fit the columns, or is not finite")
     _need(_are_finite(known.log_scale), "a scale is not finite")
@@ -451,6 +460,32 @@ def _check_sites(known: Any, columns: int) -> None:
     _need(bool(np.all(entries.row <= entries.col)), "an information matrix is not an upper triangle")
     _need(_are_places(border, columns), "a border does not fit the columns")
     _need(np.unique(border).size == border.size, "a border names a column twice")
+
+
+def _check_rows(known: RowsNatural, columns: int) -> None:
+    """Look at sites in the space of the rows, and at these rows."""
+    kernel, precisions, shift = known.kernel, known.precisions, known.shift
+    _need(isinstance(kernel, LinearKernel) and isinstance(kernel.rows, WideRows), "its rows are none")
+    rows = kernel.rows
+    X, order = rows.X, rows.order
+    dense = isinstance(X, np.ndarray) and X.ndim == 2
+    _need(dense or (sparse.issparse(X) and X.format == "csr"), "its rows are no matrix")
+    entries = X if dense else X.data
+    _need(entries.dtype in (np.float64, np.float32) and bool(np.all(np.isfinite(entries))), "its rows are not finite")
+    if not dense:
+        X.sum_duplicates()
+    _need(isinstance(rows.intercept, bool), "its rows have no intercept")
+    _check_columns(Columns(rows.center, rows.unit), X.shape[1])
+    _need(_are_places(order, X.shape[0]) and order.size > 0, "its rows are no rows")
+    predictors, odd = divmod(columns, rows.shape[1])
+    vector = () if predictors == 1 else (predictors,)
+    _need(predictors >= 1 and odd == 0, "its rows do not fit the columns")
+    _need(_is_array(shift, (order.size, *vector)), "a shift does not fit the rows, or is not finite")
+    _need(_is_array(precisions, (order.size, *vector, *vector)), "a precision does not fit the rows, or is not finite")
+    _need(_are_finite(known.log_scale), "a scale is not finite")
+    groups = kernel.groups
+    _need(isinstance(groups, tuple) and all(_are_places(one, columns) for one in groups), "its groups are none")
+    _need(all(one.size and np.all(np.diff(one) > 0) for one in groups), "a group names a column twice")
 
 
 def _check_columns(columns: Any, width: int) -> None:

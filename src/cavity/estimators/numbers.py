@@ -15,6 +15,7 @@ from cavity._types import FloatArray
 from cavity.ep.blocks import noise_slope
 from cavity.ep.hyperparameters import Group, NormalRows
 from cavity.ep.posteriors import DenseNatural, NaturalParameters, SparseNatural
+from cavity.ep.wide import RowsNatural
 from cavity.estimators.parameters import LARGEST_TARGET, Plan, moderate_number, plan_joint
 from cavity.estimators.posterior import RATE, mixing
 from cavity.estimators.rows import (
@@ -355,7 +356,7 @@ class Numbers:
         """Natural parameters of the log noise scale that was found from all rows of a fit."""
         if not self.finds_scale or noise is None:
             return 0.0, 0.0
-        normal = isinstance(loss, losses.Squared) and isinstance(sites, DenseNatural | SparseNatural)
+        normal = isinstance(loss, losses.Squared) and isinstance(sites, DenseNatural | SparseNatural | RowsNatural)
         slope, here = 0.0 if normal else float(noise[0]), float(np.log(getattr(loss, "scale", 1.0)))
         information = 2.0 * totals.rows if normal else max(float(noise[1]), 0.5 * abs(slope), 1e-3)
         return information, information * here + slope

@@ -75,7 +75,7 @@ class Parameters:
             groups,
             flag("fit_intercept", model.fit_intercept),
             moderate_number("intercept_prior_variance", model.intercept_prior_variance),
-            one_of("covariance", model.covariance, ("auto", "full", "sparse", "diagonal")),
+            one_of("covariance", model.covariance, ("auto", "full", "sparse", "rows", "diagonal")),
             whole_number("max_iter", model.max_iter, least=1),
             nonnegative_number("tol", model.tol),
             model.random_state,
@@ -142,8 +142,12 @@ def _not_moderate(name: str, value: Any) -> ValueError:
 
 # Columns up to which `partial_fit` keeps one, whatever the storage: a factorisation then takes a few milliseconds.
 WIDEST_STREAM = 500
+# Rows, times linear predictors, up to which a posterior in their space is kept: 200 MB per matrix.
+MOST_ROWS = 5000
 # Loops that a fit is expected to take, for the estimate of its work only.
 _EXPECTED_LOOPS = 12
+# Floating-point operations that are done in the time in which a pair of entries of a row is looked at.
+_PAIR = 100
 # Floating-point operations that are bearable: about 1000 columns at 100,000 rows, two to four minutes on one core.
 _BEARABLE = 4e12
 
@@ -155,7 +159,7 @@ class Plan:
     Parameters
     ----------
     covariance
-        ``"full"``, ``"sparse"`` or ``"diagonal"``.
+        ``"full"``, ``"sparse"``, ``"rows"`` or ``"diagonal"``.
     reason
         The reason, as text.
     chosen
@@ -170,6 +174,7 @@ class Plan:
         words = {
             "full": "full covariance",
             "sparse": "sparse precision matrix, all correlations exact",
+            "rows": "all correlations, in the space of the rows",
             "diagonal": "diagonal covariance, standard deviations conditional on the other coefficients",
         }
         return f"{words[self.covariance]}: {self.reason}"
@@ -194,6 +199,10 @@ class PlannedRows(Protocol):
     def patience(self) -> float:
         """How many times the work that is bearable in one process may be taken."""
 
+    @property
+    def most_rows(self) -> int:
+        """Most rows with which a posterior in their space can be fitted to these; zero where they are not in memory."""
+
     def analysis(self) -> Analysis | None:
         """Analyse the pattern of a sparse precision matrix; None where these rows cannot have one."""
 
@@ -208,13 +217,22 @@ def plan_fit(data: PlannedRows, covariance: str) -> tuple[Plan, Analysis | None]
             )
         return _plan_as_asked(covariance, columns), None
     work, size = full_work(rows, columns), f"{rows} rows of {columns} columns"
+    if covariance == "rows":
+        if rows > data.most_rows:
+            most = f"at most {data.most_rows} rows, got {rows}" if data.most_rows else "all rows in memory"
+            raise ValueError(f"covariance='rows' keeps rows² numbers: it needs {most}; leave covariance at 'auto'")
+        return Plan("rows", f"asked for by covariance='rows', {size}", chosen=False), None
+    in_rows = _rows_work(rows, columns, data.density)
+    is_wide = covariance == "auto" and rows < columns and rows <= data.most_rows and in_rows < work
     full = Plan("full", f"{size} take about {work:.1g} operations")
     # On a cluster as much is bearable as its user can wait for.
     bearable = work <= _BEARABLE * data.patience and columns <= data.widest
     if covariance == "auto" and bearable and columns <= 200:  # a sparse precision never pays
         return full, None
-    # Dense rows with up to a tenth of entries that are not zero are treated as sparse ones.
-    analysis = data.analysis() if covariance == "sparse" or data.density <= 0.1 else None
+    # Dense rows with up to a tenth of entries that are not zero are treated as sparse ones, unless looking at all pairs
+    # of entries of a row would take longer than a fit in the space of the rows.
+    looks = _PAIR * rows * (data.density * columns) ** 2 <= in_rows or not is_wide
+    analysis = data.analysis() if covariance == "sparse" or (data.density <= 0.1 and looks) else None
     if covariance == "sparse":
         if analysis is None:
             raise ValueError(f"covariance='sparse' needs all rows in memory, and {size} are too many")
@@ -226,13 +244,17 @@ def plan_fit(data: PlannedRows, covariance: str) -> tuple[Plan, Analysis | None]
             "sparse", f"asked for by covariance='sparse', {analysis.fill} numbers in its factor", False
         ), analysis
     # A sparse precision must save half of the work of a full fit.
-    if analysis is not None and _EXPECTED_LOOPS * analysis.work <= (0.5 * work if bearable else _BEARABLE):
+    least = in_rows if is_wide else 0.5 * work if bearable else _BEARABLE
+    if analysis is not None and _EXPECTED_LOOPS * analysis.work <= least:
         return Plan("sparse", f"{size}, {analysis.fill} numbers in the factor of the precision matrix"), analysis
+    if is_wide:
+        return Plan("rows", f"{size}, fewer rows than columns"), None
     if bearable:
         return full, None
     wide = f"{size} would take about {work:.1g} operations with a full covariance (covariance='full' if you can wait)"
     if columns > data.widest:
-        wide = f"{size} are too many for a full covariance"
+        wide = f"{size} are too many for a full covariance, of at most {data.widest} columns"
+        wide += f", and for the space of the rows, of at most {data.most_rows} rows" * (rows < columns)
     why = "its sparse precision would fill in" if analysis is not None else "rows are not sparse"
     if analysis is None and data.density <= 0.1:
         why = "a sparse precision needs all rows in memory"
@@ -240,11 +262,11 @@ def plan_fit(data: PlannedRows, covariance: str) -> tuple[Plan, Analysis | None]
 
 
 def plan_stream(columns: int, covariance: str, before: Plan | None = None) -> Plan:
-    """Decide on the posterior of a stream: that of the calls before, unless it was sparse, which cannot take rows."""
+    """Decide on the posterior of a stream: that of the calls before, unless it was of a form that cannot take rows."""
     if before is not None:
-        return before if before.covariance != "sparse" else plan_stream(columns, "auto")
-    if covariance == "sparse":
-        raise ValueError("covariance='sparse' needs all rows at once: call fit, or leave covariance at 'auto'")
+        return before if before.covariance not in ("sparse", "rows") else plan_stream(columns, "auto")
+    if covariance in ("sparse", "rows"):
+        raise ValueError(f"covariance='{covariance}' needs all rows at once: call fit, or leave covariance at 'auto'")
     if covariance != "auto":
         return _plan_as_asked(covariance, columns)
     if columns <= WIDEST_STREAM:
@@ -261,6 +283,11 @@ def plan_joint(rows: int, columns: int, predictors: int, covariance: str, stream
     wide, size = columns * predictors, f"{predictors} predictors of {columns} columns"
     work = _EXPECTED_LOOPS * (2.0 * rows * wide**2 + max(1, min(16, rows // wide)) * float(wide) ** 3)
     fits = wide <= (2 * WIDEST_STREAM if stream else WIDEST_COVARIANCE)
+    fits_rows = not stream and rows * predictors <= MOST_ROWS
+    if covariance == "rows" and fits_rows:
+        return Plan("rows", f"asked for by covariance='rows', {rows} rows of {size} together", chosen=False)
+    if covariance == "auto" and fits_rows and rows < columns and _rows_work(rows * predictors, columns) < work:
+        return Plan("rows", f"{rows} rows of {size} together, fewer rows than columns")
     if covariance == "full" and wide <= WIDEST_COVARIANCE:
         return Plan("full", f"asked for by covariance='full', {size} together", chosen=False)
     if covariance != "auto" or not fits or work > _BEARABLE:
@@ -277,6 +304,11 @@ def full_work(rows: int, columns: int) -> float:
     """Floating-point operations of a fit with a full covariance: sums, variances and factorisations of all blocks."""
     blocks = max(1, min(16, rows // max(400, columns)))
     return _EXPECTED_LOOPS * (3.0 * rows * columns**2 + blocks * columns**3 / 3.0)
+
+
+def _rows_work(rows: int, columns: int, density: float = 1.0) -> float:
+    """Floating-point operations of a fit in the space of the rows: two passes over the columns, and factorisations."""
+    return 2.0 * rows**2 * columns * density + 3.0 * _EXPECTED_LOOPS * float(rows) ** 3
 
 
 def _plan_as_asked(covariance: str, columns: int) -> Plan:

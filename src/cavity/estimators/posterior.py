@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from cavity.gaussians.affine import AffineGaussian, Change
 from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian
 from cavity.gaussians.mixture import GaussianMixture
+from cavity.gaussians.wide import JointRowsGaussian, RowsGaussian
 from cavity.losses.joint import Softmax, contrasts
 from cavity.losses.noise import site_factor, with_scale
 
@@ -101,8 +103,11 @@ class Posterior:
                 if groups or rows is not None or information is not None:
                     posterior = known.working(prior)
                     settings = settings_around(posterior, groups, rows, scale, information)
+                raw: Callable[..., Any] = partial(in_raw_units, change=change)
+                if fitted.is_joint and isinstance(whole, RowsGaussian):
+                    raw = partial(JointRowsGaussian, change=change)
                 if len(settings) == 1:
-                    found.append((settings, in_raw_units(whole, change)))
+                    found.append((settings, raw(whole)))
                     continue
                 now, kept, parts = scale, [], []
                 for setting in settings:
@@ -110,10 +115,12 @@ class Posterior:
                     if posterior.scale(factor, factor, setting.prior):
                         now = setting.scale
                         kept.append(setting)
-                        parts.append(in_raw_units(posterior.gaussian(), change))
+                        parts.append(raw(posterior.gaussian()))
                 weights = np.array([setting.weight for setting in kept])
                 mixture: Any = GaussianMixture(weights / np.sum(weights), tuple(parts), whole.log_mass)
-                if fitted.is_joint:
+                if fitted.is_joint and isinstance(whole, RowsGaussian):
+                    mixture = JointRowsGaussian.mixture(mixture)
+                elif fitted.is_joint:
                     mixture = DenseGaussian(mixture.mean, mixture.root, mixture.log_mass)
                 found.append((kept, mixture))
         return tuple(found)
@@ -149,10 +156,12 @@ class Posterior:
         """Posterior of every linear predictor, the intercept last."""
         if not self.fitted.is_joint:
             return self.whole
-        return marginals(self.whole[0], self._mixing)
+        if isinstance(self.whole[0], JointRowsGaussian):
+            return self.whole[0].marginals(self.mixing)
+        return marginals(self.whole[0], self.mixing)
 
     @property
-    def _mixing(self) -> FloatArray:
+    def mixing(self) -> FloatArray:
         """Matrix that gives the linear predictors, one per row, from those of a loss of several."""
         return self.fitted.targets.mixing(self.fitted.loss)
 
@@ -176,7 +185,9 @@ class Posterior:
         rng = check_random_state(random_state)
         if self.fitted.is_joint:
             whole: Any = self.whole[0]
-            return joint_draws(whole, self._mixing, rng.standard_normal((n, whole.dim)))
+            if isinstance(whole, JointRowsGaussian):
+                return whole.draws(self.mixing, rng.standard_normal((n, whole.dim)))
+            return joint_draws(whole, self.mixing, rng.standard_normal((n, whole.dim)))
         noise = rng.standard_normal((n, len(self.each), self.each[0].dim))
         return np.stack([p.draws(noise[:, k]) for k, p in enumerate(self.each)], axis=1)
 
@@ -224,7 +235,10 @@ class Posterior:
         loss: Any = self.fitted.loss
         rows = X.astype(np.float64, copy=False)
         rows = with_intercept(rows) if self.fitted.design.intercept else rows
-        mean, variance = joint_predictors(whole, rows, loss.predictors)
+        if isinstance(whole, JointRowsGaussian):
+            mean, variance = whole.predictors(rows)
+        else:
+            mean, variance = joint_predictors(whole, rows, loss.predictors)
         if offset is not None:
             mean[:, 0] += checked_offset(offset, X.shape[0]) / self.fitted.targets.unit
         return mean, variance
@@ -241,7 +255,7 @@ class Posterior:
     def variance_between(self, rows: FloatArray) -> FloatArray:
         """Variances of combinations ``(n, predictors, columns)`` of the coefficients of several predictors."""
         if self.fitted.is_joint:
-            inner = np.einsum("gk,rgc->rkc", self._mixing, rows)
+            inner = np.einsum("gk,rgc->rkc", self.mixing, rows)
             return np.asarray(self.whole[0].predictor_variance(inner.reshape(len(rows), -1)))
         each = [q.predictor_variance(rows[:, g]) for g, q in enumerate(self.each)]
         return np.asarray(np.sum(each, axis=0))

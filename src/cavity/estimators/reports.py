@@ -180,22 +180,27 @@ def text_of(labels: list[str], columns: dict[str, FloatArray]) -> str:
     return "\n".join(lines)
 
 
-def summary(fitted: Fitted, level: float) -> Any:
+def summary(fitted: Fitted, level: float, top: int | None = None) -> Any:
     """Make the table of `EPClassifier.summary`."""
-    return coefficient_table(*summary_columns(fitted, level), fitted.targets.what)
+    return coefficient_table(*summary_columns(fitted, level, top), fitted.targets.what)
 
 
-def summary_columns(fitted: Fitted, level: float = 0.95) -> tuple[list[Any], dict[str, FloatArray]]:
-    """Labels and columns of the summary."""
+def summary_columns(
+    fitted: Fitted, level: float = 0.95, top: int | None = None
+) -> tuple[list[Any], dict[str, FloatArray]]:
+    """Labels and columns of the summary, of all coefficients or of those that are largest for their deviations."""
     level = number_between("level", level, 0.0, 1.0, "()")
     labels, found = _named_coefficients(fitted, level)
+    if top is not None:
+        order = np.argsort(-np.abs(found.mean) / found.std, kind="stable")[:top]
+        labels, found = [labels[j] for j in order], found.at(order)
     return coefficient_columns(labels, found, level, is_log(fitted), _components(fitted, level))
 
 
 def contrast(fitted: Fitted, weights: Any, level: float) -> Any:
     """Make the table of `EPClassifier.contrast`."""
     level = number_between("level", level, 0.0, 1.0, "()")
-    posterior, design = fitted.posterior, fitted.design
+    posterior, design = fitted.errors, fitted.design
     groups, as_ratios, what = fitted.targets.names(fitted.loss), is_log(fitted), fitted.targets.what
     labels, weighted = combinations(weights, _names(fitted), groups)
     rows = np.roll(np.array(weighted), -int(design.intercept), axis=-1)

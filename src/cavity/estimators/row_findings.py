@@ -18,7 +18,8 @@ from cavity.ep.posteriors import DenseNatural
 from cavity.ep.result import Result
 from cavity.ep.robust import influences, scatter
 from cavity.ep.skewness import Shapes, marginal_shapes
-from cavity.estimators.runs import InMemory
+from cavity.ep.wide import RowsNatural, RowsPosterior
+from cavity.estimators.runs import InMemory, kernel_of
 from cavity.factors.rows import Rows
 from cavity.gaussians.affine import Change
 from cavity.gaussians.dense import DenseGaussian
@@ -104,10 +105,16 @@ def _without(rows: Rows, outcome: Result, predictor: int, row: int) -> tuple[Flo
     offset = None if rows.offset is None else rows.offset[kept]
     order = np.arange(rows.X.shape[0])[rows.order][kept] if isinstance(rows.order, range) else rows.order[kept]
     others = replace(rows, order=order, targets=rows.targets[:, kept], weights=weights[kept], offset=offset)
-    found = run(outcome.loss, others, posterior_of(others, outcome.prior), _REFIT, predictor=predictor)
+    prior: Any = outcome.prior
+    in_rows = isinstance(outcome.sites, RowsNatural)
+    work: Any = RowsPosterior(kernel_of(others), prior) if in_rows else posterior_of(others, prior)
+    found = run(outcome.loss, others, work, _REFIT, predictor=predictor)
     x, q = rows.block(slice(row, row + 1))[0], found.posterior
     known = 0.0 if rows.offset is None else rows.offset[row]
     count = q.dim // x.size
+    if in_rows and count > 1:
+        mean, variance = (one[0] for one in q.predictors(x[None]))
+        return mean + known * np.eye(1, count)[0], variance
     if count == 1:
         return x @ q.mean + known, q.predictor_variance(x[None])[0]
     roots = np.einsum("d,kdj->kj", x, q.root.reshape(count, x.size, -1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
@@ -22,8 +22,9 @@ from cavity.ep.posteriors import (
     SparsePosterior,
 )
 from cavity.ep.result import Result
+from cavity.ep.wide import LinearKernel, RowsPosterior
 from cavity.estimators.checkpoints import Checkpoint
-from cavity.estimators.parameters import Parameters, Plan, PlannedRows, threads_for
+from cavity.estimators.parameters import MOST_ROWS, Parameters, Plan, PlannedRows, threads_for
 from cavity.estimators.progress import loop_report
 from cavity.estimators.rows import Data, squared, with_intercept
 from cavity.factors import LinearBatches
@@ -32,6 +33,7 @@ from cavity.factors.rows import Rows
 from cavity.gaussians import Analysis, analyse
 from cavity.gaussians.dense import WIDEST_COVARIANCE
 from cavity.gaussians.factorial import FactorialGaussian
+from cavity.gaussians.wide import WideRows
 from cavity.losses import Loss
 from cavity.losses.noise import with_scale
 from cavity.moments import tilts
@@ -88,15 +90,20 @@ def run_blocks(
     # The analysis of rows that are not in memory has no rows of its own.
     matrix = None if analysis is None or analysis.rows is None else rows.matrix()
     starts = [loss] if checkpoint is not None else starts_of(loss, rows, free)
+    kernel = None
+    if problem.plan.covariance == "rows":
+        kernel = kernel_of(rows, [group.columns for group in problem.hyperparameters.groups])
     outcomes = []
     for k in range(len(rows.targets)):
         tried = []
         for start in starts:
-            work: RowPosterior = (
-                posterior_of(rows, problem.prior)
-                if analysis is None
-                else SparsePosterior(rows, analysis, problem.prior, matrix)
-            )
+            work: RowPosterior | RowsPosterior
+            if kernel is not None:
+                work = RowsPosterior(kernel, problem.prior)  # type: ignore[arg-type]
+            elif analysis is not None:
+                work = SparsePosterior(rows, analysis, problem.prior, matrix)
+            else:
+                work = posterior_of(rows, problem.prior)
             with loop_report(p.verbose, p.max_iter, p.tol, rows.shape[0], (k, len(rows.targets))) as report:
                 state, after_loop = course_of(k, report, checkpoint)
                 found = run(
@@ -113,6 +120,13 @@ def run_blocks(
                 tried.append(found)
         outcomes.append(max(tried, key=lambda one: log_density(one, rows, k)) if len(tried) > 1 else tried[0])
     return outcomes
+
+
+def kernel_of(rows: Rows, groups: Sequence[NDArray[np.intp]] = ()) -> LinearKernel:
+    """Prior covariance of the linear predictors of rows, for groups of coefficients whose variances may change."""
+    columns = rows.columns or Columns.plain(rows.X.shape[1])
+    order = np.asarray(rows.order, dtype=np.intp)
+    return LinearKernel(WideRows(rows.X, order, *columns, rows.intercept), tuple(groups))
 
 
 def course_of(
@@ -305,6 +319,7 @@ class InMemory:
     rows: Rows
     widest: int = WIDEST_COVARIANCE
     patience: float = 1.0
+    most_rows: int = MOST_ROWS
     coupled: Any = None
 
     @property

@@ -25,6 +25,7 @@ from cavity.ep.hyperparameters import (
 from cavity.ep.online import Update, retire, update, update_row
 from cavity.ep.posteriors import DenseNatural, DiagonalNatural, Gaussian, NaturalParameters
 from cavity.ep.result import Refusal, Status, Trace
+from cavity.ep.wide import RowsNatural
 from cavity.estimators.fitted import Fitted, StreamState
 from cavity.estimators.parameters import (
     LARGEST_NUMBER,
@@ -662,6 +663,8 @@ def _longer(before: Any, refused: Counter[Refusal], updates: int) -> Trace:
 def _without_sparse(plan: Plan, known: Any, prior: Any, posterior: Gaussian) -> NaturalParameters:
     """Turn what a fit with a sparse precision knows into a form that takes rows one call after the other."""
     if plan.covariance == "full":
+        if isinstance(known, RowsNatural):
+            return known.dense()
         upper = known.information.toarray()
         return DenseNatural(upper + np.triu(upper, 1).T, known.shift, known.log_scale)
     marginal = FactorialGaussian.from_moments(posterior.mean, posterior.variance, posterior.log_mass)
@@ -672,6 +675,8 @@ def of_columns(known: Any, before: Columns, after: Columns, intercept: bool) -> 
     """Say the same of coefficients for columns with other centres and units."""
     if all(np.array_equal(a, b) for a, b in zip(before, after, strict=True)):
         return known
+    if isinstance(known, RowsNatural):
+        return known.in_columns(*after)
     change = after.matrix(before, intercept).T
     if isinstance(known, DiagonalNatural):
         return known.changed(np.diagonal(change), change[:-1, -1] if intercept else np.zeros(0))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -91,6 +92,15 @@ class Factor(Protocol):
             derivative.
         """
 
+    def hessian(self, point: FloatArray, curvature: Curvature = "exact") -> FloatArray:
+        """Matrix of second derivatives at one point.
+
+        Parameters
+        ----------
+        point, curvature
+            As in `derivatives`.
+        """
+
     def star(self, center: FloatArray, steps: FloatArray) -> StarCosts:
         """Cost at the centre and at a step up and down along every axis.
 
@@ -144,6 +154,9 @@ class CostFactor:
         Coordinates that the cost depends on. The function is then called with only these, in increasing order.
     vectorized
         Whether the function accepts many points at once.
+    workers
+        Number of threads among which the points of a star or a rule are divided, or an executor of
+        `concurrent.futures`, such as a ``ProcessPoolExecutor``, for expensive functions of one point.
     differentiate
         ``"differences"``, or ``"jax"`` for automatic differentiation of a cost written with ``jax.numpy``.
     step
@@ -164,6 +177,7 @@ class CostFactor:
     vectorized: bool = False
     differentiate: Literal["differences", "jax"] = "differences"
     step: float | None = None
+    workers: int | Executor | None = field(default=None, compare=False)
     _evaluate: Callable[[FloatArray], Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -178,6 +192,11 @@ class CostFactor:
             object.__setattr__(self, "step", positive_number("step", self.step))
         if self.coordinates is not None:
             object.__setattr__(self, "coordinates", _checked_coordinates(self.coordinates, self.dim))
+        if self.workers is not None and not isinstance(self.workers, Executor):
+            pool = ThreadPoolExecutor(whole_number("workers", self.workers, least=1), "cavity")
+            object.__setattr__(self, "workers", pool)
+        if self.workers is not None and self.vectorized:
+            raise ValueError("workers divide single points among them: leave workers out, or vectorized=False")
         one_of("differentiate", self.differentiate, ("differences", "jax"))
         object.__setattr__(self, "_evaluate", self.cost_function)
         if self.differentiate == "jax":
@@ -194,9 +213,10 @@ class CostFactor:
     def cost(self, points: FloatArray) -> FloatArray:
         """Cost at points, one call each unless vectorised."""
         if self.vectorized:
-            values = np.asarray(self._evaluate(points), dtype=np.float64)
+            values = self._real(self._evaluate(points))
         else:
-            values = np.array([self._scalar(self._evaluate(p)) for p in points], dtype=np.float64)
+            every: Any = map if self.workers is None else cast("Executor", self.workers).map
+            values = np.array([self._scalar(value) for value in every(self._evaluate, points)], dtype=np.float64)
         if values.shape != (len(points),):
             raise ValueError(
                 f"a vectorized cost must return one number per point, shape ({len(points)},), got {values.shape}"
@@ -233,15 +253,18 @@ class CostFactor:
         self, point: FloatArray, gradient: FloatArray, precision: FloatArray, beta: float, curvature: Curvature
     ) -> FloatArray:
         """Solve with the full matrix of second derivatives, by differences of the gradient."""
-        second = self.derivatives(point, curvature).curvature
-        diagonal = precision + beta * np.maximum(second, 0.0)
-        matrix = beta * self._mixed_differences(point)
-        np.fill_diagonal(matrix, precision + beta * second)
+        second = self.hessian(point, curvature)
         try:
-            direction: FloatArray = -cho_solve(cho_factor(matrix), gradient)
+            direction: FloatArray = -cho_solve(cho_factor(beta * second + np.diag(precision)), gradient)
         except (LinAlgError, ValueError):  # not positive definite, or not finite
-            direction = -gradient / diagonal
+            direction = -gradient / (precision + beta * np.maximum(np.diag(second), 0.0))
         return direction
+
+    def hessian(self, point: FloatArray, curvature: Curvature = "exact") -> FloatArray:
+        """Second derivatives by differences, of the gradient where it is known."""
+        matrix = self._mixed_differences(point)
+        np.fill_diagonal(matrix, self.derivatives(point, curvature).curvature)
+        return matrix
 
     def _mixed_differences(self, point: FloatArray) -> FloatArray:
         """Second derivatives off the diagonal; the diagonal itself is of no use."""
@@ -265,8 +288,15 @@ class CostFactor:
         return np.asarray(relative * np.maximum(1.0, np.abs(point)))
 
     @staticmethod
+    def _real(value: Any) -> FloatArray:
+        array = np.asarray(value)
+        if np.iscomplexobj(array):
+            raise ValueError("cost must return real numbers, got complex ones; take their real part or their size")
+        return array.astype(np.float64, copy=False)
+
+    @staticmethod
     def _scalar(value: Any) -> float:
-        array = np.asarray(value, dtype=np.float64)
+        array = CostFactor._real(value)
         if array.size != 1:
             raise ValueError(
                 f"cost must return one number for a point, got shape {array.shape}; "

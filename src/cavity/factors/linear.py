@@ -98,6 +98,11 @@ class LinearFactor:
             (self.weights * second) @ squared(self._X),
         )
 
+    def hessian(self, point: FloatArray, curvature: Curvature = "exact") -> FloatArray:
+        """Weighted sum of the products of the rows with themselves."""
+        A = dense_rows(self._X, False)
+        return np.asarray((A.T * (self.weights * self._scalar_derivatives(point, curvature)[2])) @ A)
+
     def star(self, center: FloatArray, steps: FloatArray) -> StarCosts:
         """One loss for every entry of the rows and direction."""
         z = (center[None] @ self._X.T)[0]
@@ -182,8 +187,9 @@ class LinearBatches(Sequence[LinearFactor]):
         Parameters
         ----------
         loss, X, targets, batch_size, weights
-            As of the class; rows are floats, C-ordered or canonical CSR, and targets of the right kind.
+            As of the class; rows are floats, dense or canonical CSR, and targets of the right kind.
         """
+        X = X if sparse.issparse(X) else np.ascontiguousarray(X)
         cuts = _cuts(targets.size, whole_number("batch_size", batch_size, least=1))
         return _set(cls.__new__(cls), loss=loss, X=X, targets=targets, weights=weights, cuts=cuts)
 

@@ -3,6 +3,7 @@
 from cavity.gaussians.affine import AffineGaussian, Change
 from cavity.gaussians.dense import DenseGaussian
 from cavity.gaussians.factorial import FactorialGaussian, ImproperError
+from cavity.gaussians.full import FullGaussian
 from cavity.gaussians.mixture import GaussianMixture
 from cavity.gaussians.sparse import Analysis, SparseGaussian, SparsePrecision, analyse, factorise
 
@@ -12,6 +13,7 @@ __all__ = [
     "Change",
     "DenseGaussian",
     "FactorialGaussian",
+    "FullGaussian",
     "GaussianMixture",
     "ImproperError",
     "SparseGaussian",

@@ -15,6 +15,10 @@ from cavity._types import FloatArray, IndexArray
 
 # Twice the negative logarithm of the standard normal density at zero.
 LOG_2PI = float(np.log(2.0 * np.pi))
+# A precision as small as this share of another's is the rounding error of their difference: eight units in the last
+# place. A negative one as small as the second, beside the cavity's, is that of a second difference; the paper's program
+# raises site precisions to it.
+PRECISION_ROUNDING, SITE_FLOOR = 2.0**-49, 1e-10
 
 
 class ImproperError(ValueError):
@@ -121,6 +125,38 @@ class FactorialGaussian:
         """Whether the integral exists: all finite, every precision positive."""
         return self.is_finite and bool(self.precision.min(initial=np.inf) > 0.0)
 
+    def is_proper_beside(self, other: FactorialGaussian) -> bool:
+        """Whether the precisions are positive by more than the rounding of a difference from another.
+
+        Parameters
+        ----------
+        other
+            The Gaussian that this one was computed from.
+        """
+        return self.is_finite and bool(np.all(self.precision > PRECISION_ROUNDING * np.abs(other.precision)))
+
+    def is_negative_beside(self, cavity: FactorialGaussian) -> bool:
+        """Whether a precision is negative by more than a rounding error beside those of the cavity.
+
+        Parameters
+        ----------
+        cavity
+            A proper Gaussian.
+        """
+        return bool(np.any(self.precision < -SITE_FLOOR * cavity.precision))
+
+    def floored(self, cavity: FactorialGaussian) -> FactorialGaussian:
+        """Raise precisions to 1e-10, keeping the shift and the value at the mean of the cavity.
+
+        Parameters
+        ----------
+        cavity
+            A proper Gaussian.
+        """
+        precision = np.maximum(self.precision, SITE_FLOOR)
+        log_scale = self.log_scale + 0.5 * (precision - self.precision) @ cavity.mean**2
+        return FactorialGaussian(float(log_scale), self.shift, precision)
+
     @property
     def log_det(self) -> float:
         """Logarithm of the determinant of the precision matrix."""
@@ -207,38 +243,61 @@ class FactorialGaussian:
         squares = rows.power(2) if hasattr(rows, "power") else np.square(rows)
         return np.asarray(squares @ self.variance, dtype=np.float64)
 
-    def take(self, coordinates: IndexArray) -> FactorialGaussian:
+    def take(self, coordinates: IndexArray | None) -> FactorialGaussian:
         """Restrict to some coordinates, keeping ``log_scale``.
 
         Parameters
         ----------
         coordinates
-            Indices of the coordinates that are kept.
+            Indices of the coordinates that are kept; None keeps all.
         """
+        if coordinates is None:
+            return self
         return FactorialGaussian(self.log_scale, self.shift[coordinates], self.precision[coordinates])
 
-    def scatter(self, coordinates: IndexArray, dim: int) -> FactorialGaussian:
+    # Coordinates are independent, and no mass is asked of a marginal.
+    marginal = take
+
+    def scatter(self, coordinates: IndexArray | None, dim: int) -> FactorialGaussian:
         """Extend to more coordinates, constant along those not named: the inverse of `take`.
 
         Parameters
         ----------
         coordinates
-            Where the coordinates of this Gaussian go.
+            Where the coordinates of this Gaussian go; None for all.
         dim
             Number of coordinates of the result.
         """
+        if coordinates is None:
+            return self
         shift, precision = np.zeros(dim), np.zeros(dim)
         shift[coordinates], precision[coordinates] = self.shift, self.precision
         return FactorialGaussian(self.log_scale, shift, precision)
 
     def __mul__(self, other: FactorialGaussian) -> FactorialGaussian:
-        return _combined(self, other, operator.add)
+        return self.combined(other, operator.add)
 
     def __truediv__(self, other: FactorialGaussian) -> FactorialGaussian:
-        return _combined(self, other, operator.sub)
+        return self.combined(other, operator.sub)
 
     def __pow__(self, exponent: float) -> FactorialGaussian:
         return FactorialGaussian(exponent * self.log_scale, exponent * self.shift, exponent * self.precision)
+
+    def combined(self, other: FactorialGaussian, by: Callable[[Any, Any], Any]) -> FactorialGaussian:
+        """Combine natural parameters one by one.
+
+        Parameters
+        ----------
+        other
+            Gaussian of as many coordinates.
+        by
+            Function of two numbers or arrays.
+        """
+        if self.shift.size != other.shift.size:
+            raise ValueError(f"both Gaussians must have the same number of coordinates, got {self.dim} and {other.dim}")
+        return FactorialGaussian(
+            by(self.log_scale, other.log_scale), by(self.shift, other.shift), by(self.precision, other.precision)
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FactorialGaussian):
@@ -264,9 +323,3 @@ def _proper_precision(gaussian: FactorialGaussian) -> FloatArray:
         "moments need finite parameters and positive precisions, but "
         f"{found}; multiply by a proper Gaussian first, such as the prior or a cavity"
     )
-
-
-def _combined(a: FactorialGaussian, b: FactorialGaussian, by: Callable[[Any, Any], Any]) -> FactorialGaussian:
-    if a.dim != b.dim:
-        raise ValueError(f"both Gaussians must have the same number of coordinates, got {a.dim} and {b.dim}")
-    return FactorialGaussian(by(a.log_scale, b.log_scale), by(a.shift, b.shift), by(a.precision, b.precision))

@@ -83,7 +83,7 @@ def _compiled(function: Callable[..., Any], cached: bool) -> Any:
 def _digest_of_sources() -> str:
     """Digest of the packages whose code or constants are compiled into kernels."""
     digest = hashlib.sha256()
-    for package in ("kernels", "schemes", "moments", "losses"):
+    for package in ("kernels", "schemes", "moments", "losses", "gaussians"):
         folder = Path(str(import_module(f"cavity.{package}").__file__)).parent
         for path in sorted(folder.glob("*.py")):
             digest.update(path.read_bytes())

@@ -89,8 +89,9 @@ class SparseRows(NamedTuple):
     local: Any
     starts: Any
 
-    def span(self, i: int) -> tuple[int, int]:
-        return self.starts[i] - self.starts[0], self.starts[i + 1] - self.starts[0]
+    def span(self, i: int) -> tuple[Any, Any]:
+        base = np.uint64(self.starts[0])  # unsigned: Numba looks at every signed index for one counted from the end
+        return np.uint64(self.starts[i]) - base, np.uint64(self.starts[i + 1]) - base
 
     def entry(self, i: int, e: int) -> float:
         return np.float64(self.data[e])

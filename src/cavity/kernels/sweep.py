@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cavity.factors import check_compressed
+from cavity.gaussians.factorial import PRECISION_ROUNDING, SITE_FLOOR
 from cavity.kernels.bridge import kernel
-from cavity.schemes.constants import NEGLIGIBLE, PRECISION_ROUNDING, SITE_FLOOR, UPDATE_HALVINGS
+from cavity.schemes.constants import UPDATE_HALVINGS
 
 # Outcomes of a visit; positive ones are refusals.
 ACCEPTED, DAMPED = 0, -1
@@ -154,39 +155,41 @@ def form_cavity(size: int, power: float, records: Any, work: Any) -> bool:
 
     Zero times a number is zero if that is finite, and NaN if not.
     """
+    improper = 0
     for j in range(size):
         c = work.coordinate[j]
         work.post_shift[j] = records[c, 0]
         work.post_precision[j] = records[c, 1]
         work.prior_precision[j] = records[c, 2]
+    for j in range(size):
+        r, p = work.post_shift[j], work.post_precision[j]
+        site_shift, site_precision = work.site_shift[j], work.site_precision[j]
         if not work.touched[j]:
-            work.site_shift[j] = work.site_precision[j] = 0.0
-        p = records[c, 1] - power * work.site_precision[j]
-        r = records[c, 0] - power * work.site_shift[j]
-        if not (p > PRECISION_ROUNDING * abs(records[c, 1]) and 0.0 * p + 0.0 * r == 0.0):
-            return False
-        work.precision[j] = p
-        work.mean[j] = r / p
-    return True
+            site_shift = site_precision = 0.0
+        work.site_shift[j], work.site_precision[j] = site_shift, site_precision
+        left, pull = p - power * site_precision, r - power * site_shift
+        improper += not (left > PRECISION_ROUNDING * abs(p) and 0.0 * left + 0.0 * pull == 0.0)
+        work.precision[j] = left
+        work.mean[j] = pull / left
+    return improper == 0
 
 
 @kernel
 def propose(size: int, options: Any, power: float, log_scale: float, old_scale: float, work: Any) -> int:
     """Put the quotient of the fitted and the old site in the place of the fitted one, or say why not."""
-    scale, negative = 1.0 / power, False
+    scale, negative, finite = 1.0 / power, 0, 0.0
     log_scale *= scale
     for j in range(size):
         r, p = scale * work.fit_shift[j], scale * work.fit_precision[j]
-        if 0.0 * p + 0.0 * r != 0.0:
-            return NONFINITE
-        negative = negative or p < -NEGLIGIBLE * work.precision[j]
+        finite += 0.0 * p + 0.0 * r
+        negative += p < -SITE_FLOOR * work.precision[j]
         if options.negative == FLOOR and p < SITE_FLOOR and work.touched[j]:
             log_scale += 0.5 * (SITE_FLOOR - p) * work.mean[j] * work.mean[j]
             p = SITE_FLOOR
         work.fit_shift[j] = r - work.site_shift[j]
         work.fit_precision[j] = p - work.site_precision[j]
     work.change_scale[0] = log_scale - old_scale
-    if 0.0 * log_scale != 0.0:
+    if finite + 0.0 * log_scale != 0.0:
         return NONFINITE
     return NEGATIVE if negative and options.negative == SKIP else ACCEPTED
 
@@ -201,14 +204,12 @@ def accept(
     for halving in range(UPDATE_HALVINGS + 2):
         is_refused = halving > UPDATE_HALVINGS
         share = 0.0 if is_refused else share
-        proper = 0.0 * (state.scale[0] + share * change) == 0.0
+        improper = int(0.0 * (state.scale[0] + share * change) != 0.0)
         for j in range(size):
             p = work.post_precision[j] + share * work.fit_precision[j]
             r = work.post_shift[j] + share * work.fit_shift[j]
-            if not (p > PRECISION_ROUNDING * work.prior_precision[j] and 0.0 * p + 0.0 * r == 0.0):
-                proper = False
-                break
-        if proper or is_refused:
+            improper += not (p > PRECISION_ROUNDING * work.prior_precision[j] and 0.0 * p + 0.0 * r == 0.0)
+        if improper == 0 or is_refused:
             for j in range(size):
                 c = work.coordinate[j]
                 records[c, 0] = work.post_shift[j] + share * work.fit_shift[j]

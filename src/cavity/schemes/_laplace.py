@@ -11,6 +11,8 @@ from cavity._checks import one_of, positive_number, whole_number
 from cavity._types import FloatArray
 from cavity.factors import Curvature, Factor
 from cavity.gaussians.factorial import FactorialGaussian
+from cavity.gaussians.full import FullGaussian
+from cavity.schemes._full import Quadratic
 from cavity.schemes._protocol import expansion
 from cavity.schemes.constants import ARMIJO, HALVINGS, ROUNDING
 
@@ -22,6 +24,12 @@ def check_slope(curvature: Curvature, factor: Factor) -> None:
             "curvature='slope' needs a LinearFactor, whose loss has a slope; for any other factor use "
             "curvature='exact', or scheme='vq', which needs no derivatives"
         )
+
+
+def _taylor(factor: Factor, point: FloatArray, curvature: Curvature) -> Quadratic:
+    """Expand to second order at a point."""
+    value, slope, _ = factor.derivatives(point, curvature)
+    return Quadratic(point, np.eye(point.size), value, slope, factor.hessian(point, curvature))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,10 @@ class QuickLaplace:
         """Expand at the cavity mean."""
         m = cavity.mean
         return expansion(m, *factor.derivatives(m, self.curvature), beta)
+
+    def approximate_full(self, factor: Factor, cavity: FullGaussian, beta: float, near: FullGaussian) -> FullGaussian:
+        """Expand at the cavity mean, with the whole Hessian."""
+        return _taylor(factor, cavity.mean, self.curvature).gaussian(beta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +153,37 @@ class Laplace:
             if np.linalg.norm(step) <= self.tol * np.linalg.norm(point):
                 break
         return point if here <= start else m
+
+    def approximate_full(self, factor: Factor, cavity: FullGaussian, beta: float, near: FullGaussian) -> FullGaussian:
+        """Find the peak by Newton's method with the whole Hessian, then expand there; it starts at the cavity mean."""
+        m, P, frame = cavity.mean, cavity.precision, cavity.root
+
+        def objective(point: FloatArray) -> float:
+            return float(beta * factor.cost(point[None])[0] + 0.5 * (point - m) @ P @ (point - m))
+
+        point, here = m, objective(m)
+        start = here
+        for _ in range(self.max_steps):
+            found = _taylor(factor, point, self.curvature)
+            gradient = beta * found.slope + P @ (point - m)
+            if not (found.is_finite and np.all(np.isfinite(gradient))):
+                break
+            # In coordinates in which the cavity is round; negative curvatures of the factor count as zero.
+            values, vectors = np.linalg.eigh(beta * frame.T @ found.hessian @ frame)
+            half = frame @ vectors / np.sqrt(1.0 + np.maximum(values, 0.0))
+            direction = -half @ (half.T @ gradient)
+            descent = float(gradient @ direction)
+            if not descent < 0.0:
+                break
+            for halving in range(HALVINGS):
+                length = 0.5**halving
+                there = objective(point + length * direction)
+                if there <= here + ARMIJO * length * descent + ROUNDING * abs(here):
+                    break
+            else:
+                break
+            step = length * direction
+            point, here = point + step, there
+            if np.linalg.norm(step) <= self.tol * np.linalg.norm(point):
+                break
+        return _taylor(factor, point if here <= start else m, self.curvature).gaussian(beta)

@@ -7,6 +7,7 @@ from typing import ClassVar, Protocol
 from cavity._types import FloatArray
 from cavity.factors import Factor
 from cavity.gaussians.factorial import FactorialGaussian
+from cavity.gaussians.full import FullGaussian
 
 
 class Scheme(Protocol):
@@ -38,6 +39,21 @@ class Scheme(Protocol):
             The prior times the sites of all other factors.
         beta
             Inverse temperature.
+        """
+
+
+class FullScheme(Scheme, Protocol):
+    """A scheme that can also fit sites with all correlations."""
+
+    def approximate_full(self, factor: Factor, cavity: FullGaussian, beta: float, near: FullGaussian) -> FullGaussian:
+        r"""Fit a site with all correlations.
+
+        Parameters
+        ----------
+        factor, cavity, beta
+            As in `approximate`.
+        near
+            A proper Gaussian near cavity times factor, of mass one: the posterior before the visit.
         """
 
 

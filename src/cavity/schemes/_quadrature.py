@@ -13,7 +13,9 @@ from cavity._checks import one_of, positive_number, shown, whole_number
 from cavity._types import FloatArray
 from cavity.factors import Factor, StarCosts
 from cavity.gaussians.factorial import FactorialGaussian
-from cavity.quadrature import NodeSet, Precision3, Rule, Star
+from cavity.gaussians.full import FullGaussian
+from cavity.quadrature import NodeSet, Precision3, Rule, Spherical, Star
+from cavity.schemes._full import Quadratic, find_peak, interpolated, matched, moments
 from cavity.schemes._protocol import expansion
 from cavity.schemes.constants import (
     ARMIJO,
@@ -27,8 +29,8 @@ from cavity.schemes.constants import (
     SHORTEST_ARM,
 )
 
-# The rule of the paper.
-_DEFAULT_RULE = Precision3()
+# The rule of the paper; that of whitened coordinates.
+_DEFAULT_RULE, _WHITENED_RULE = Precision3(), Spherical()
 
 
 def _check_rule(rule: object) -> None:
@@ -107,6 +109,15 @@ class GaussQuadrature:
             log_scale = np.log(mass if mass > 0.0 else np.nan) - offset - excess
             return from_standard(float(log_scale), shift, precision, cavity)
 
+    def approximate_full(self, factor: Factor, cavity: FullGaussian, beta: float, near: FullGaussian) -> FullGaussian:
+        """Estimate all moments by whitened nodes; `Spherical` stands for a star, which sees no correlations."""
+        rule = (Spherical(radii=2) if self.rule.star(1) is not None else self.rule).node_set(cavity.dim)
+        normalised = cavity / FullGaussian(cavity.log_mass, 0.0 * cavity.shift, 0.0 * cavity.precision)
+        found = moments(factor, cavity, beta, normalised, rule)
+        if found is None or not (np.linalg.eigvalsh(found.covariance) > LEAST_VARIANCE).all():
+            return cavity**math.nan
+        return found.gaussian(normalised) / cavity
+
 
 def _star_moments(costs: StarCosts, star: Star, beta: float) -> tuple[float, FloatArray, FloatArray, float]:
     """Mass, mean and second moments in standard coordinates, and the logarithm taken out of the mass."""
@@ -182,11 +193,33 @@ class VariationalQuadrature:
         star = self.rule.star(cavity.dim)
         if self.solver == "closed" and star is not None:
             steps = star.spread * cavity.std
-            costs = factor.star(cavity.mean, steps)
-            slope = (costs.up - costs.down) / (2.0 * steps)
-            curvature = (costs.up + costs.down - 2.0 * costs.center) / steps**2
-            return expansion(cavity.mean, costs.center, slope, curvature, beta)
-        return self._minimize(*_node_costs(factor, cavity, self.rule), cavity, beta)
+            arms = factor.star(cavity.mean, steps)
+            slope = (arms.up - arms.down) / (2.0 * steps)
+            curvature = (arms.up + arms.down - 2.0 * arms.center) / steps**2
+            return expansion(cavity.mean, arms.center, slope, curvature, beta)
+        rule, costs = _node_costs(factor, cavity, self.rule)
+        d, nodes = cavity.dim, rule.nodes
+        features = np.concatenate([np.ones((len(nodes), 1)), nodes, nodes**2], axis=1)
+        log_scale, unknowns = self._minimize(features, rule.weights, costs, beta)
+        return from_standard(log_scale, unknowns[1 : d + 1], -2.0 * unknowns[d + 1 :], cavity)
+
+    def approximate_full(self, factor: Factor, cavity: FullGaussian, beta: float, near: FullGaussian) -> FullGaussian:
+        """Interpolate at as many nodes as a full Gaussian has numbers, whitened by the cavity; or minimise."""
+        star, root = self.rule.star(cavity.dim), cavity.root
+        if self.solver == "closed" and star is not None:
+            return interpolated(factor, cavity.mean, root, star.spread).gaussian(beta)
+        d, rule = cavity.dim, self.rule.node_set(cavity.dim)
+        i, j = np.triu_indices(d)
+        features = np.concatenate(
+            [np.ones((len(rule.nodes), 1)), rule.nodes, rule.nodes[:, i] * rule.nodes[:, j]], axis=1
+        )
+        log_scale, unknowns = self._minimize(
+            features, rule.weights, factor.cost(cavity.mean + rule.nodes @ root.T), beta
+        )
+        hessian = np.zeros((d, d))
+        np.add.at(hessian, (i, j), -unknowns[d + 1 :])
+        fitted = Quadratic(cavity.mean, root, -log_scale, -unknowns[1 : d + 1], hessian + hessian.T)
+        return fitted.gaussian(1.0)
 
     def check(self, factor: Factor) -> None:
         """Refuse a rule that leaves the surrogate without a unique minimum."""
@@ -200,24 +233,25 @@ class VariationalQuadrature:
                 f"{self.rule!r} has {len(rule.nodes)} nodes and least weight {np.min(rule.weights):.3g}"
             )
 
-    def _minimize(self, rule: NodeSet, costs: FloatArray, cavity: FactorialGaussian, beta: float) -> FactorialGaussian:
-        d = cavity.dim
-        features = np.concatenate([np.ones((len(rule.nodes), 1)), rule.nodes, rule.nodes**2], axis=1)
+    def _minimize(
+        self, features: FloatArray, weights: FloatArray, costs: FloatArray, beta: float
+    ) -> tuple[float, FloatArray]:
+        """Give the log scale and the unknowns of the features at the minimum of the surrogate."""
         lowest = float(np.min(costs))
         factor_values = np.exp(-beta * (costs - lowest))
-        target = features.T @ (rule.weights * factor_values)
+        target = features.T @ (weights * factor_values)
 
         def surrogate(unknowns: FloatArray) -> tuple[float, FloatArray]:
             with np.errstate(over="ignore"):
                 fitted = np.exp(features @ unknowns)
-            return float(rule.weights @ fitted - target @ unknowns), fitted
+            return float(weights @ fitted - target @ unknowns), fitted
 
         # From g = 1, above every value of f, the steps of an interpolating rule descend without a line search.
-        unknowns = np.zeros(2 * d + 1)
+        unknowns = np.zeros(features.shape[1])
         here, fitted = surrogate(unknowns)
         for _ in range(200):
-            gradient = features.T @ (rule.weights * fitted) - target
-            hessian = (features * (rule.weights * fitted)[:, None]).T @ features
+            gradient = features.T @ (weights * fitted) - target
+            hessian = (features * (weights * fitted)[:, None]).T @ features
             try:
                 step = cho_solve(cho_factor(hessian), gradient)
             except (LinAlgError, ValueError):  # rounding hides the far nodes: keep what was reached
@@ -229,8 +263,7 @@ class VariationalQuadrature:
             unknowns, here = unknowns - step, there
             if np.linalg.norm(step) <= self.tol * np.linalg.norm(unknowns):
                 break
-        shift, precision = unknowns[1 : d + 1], -2.0 * unknowns[d + 1 :]
-        return from_standard(float(unknowns[0]) - beta * lowest, shift, precision, cavity)
+        return float(unknowns[0]) - beta * lowest, unknowns
 
 
 class _Fit(NamedTuple):
@@ -269,6 +302,8 @@ class RecentredQuadrature:
         Tolerance: the centre has converged when a step is shorter than this, in the same unit.
     max_stars
         Maximum number of stars; the last ten are reserved for nodes that must be moved closer.
+    rule
+        Integration rule with all correlations, where it takes the place of the star.
 
     Examples
     --------
@@ -283,14 +318,30 @@ class RecentredQuadrature:
     spread: float = math.sqrt(3.0)
     tol: float = 0.01
     max_stars: int = 40
+    rule: Rule = _WHITENED_RULE
 
     def __post_init__(self) -> None:
+        _check_rule(self.rule)
         object.__setattr__(self, "spread", positive_number("spread", self.spread))
         object.__setattr__(self, "tol", positive_number("tol", self.tol))
         object.__setattr__(self, "max_stars", whole_number("max_stars", self.max_stars, least=RESERVED_STARS + 1))
 
     def check(self, factor: Factor) -> None:
         """Take every factor."""
+
+    def approximate_full(self, factor: Factor, cavity: FullGaussian, beta: float, near: FullGaussian) -> FullGaussian:
+        """Minimise the divergence by a rule that stands where cavity times factor has its moments.
+
+        The rule has more nodes than the Gaussian has numbers, and about cavity times factor itself the minimum is where
+        the moments agree under the rule. It starts at ``near``; where it finds no rest there, at the peak.
+        """
+        rule = self.rule.node_set(cavity.dim)
+        found = matched(factor, cavity, beta, near, rule)
+        if found is None:
+            start = FullGaussian.from_moments(cavity.mean, cavity.covariance)
+            peak = find_peak([factor], [None], cavity, beta, start)
+            found = None if peak is None else matched(factor, cavity, beta, peak.gaussian, rule)
+        return cavity**math.nan if found is None else found / cavity
 
     def approximate(self, factor: Factor, cavity: FactorialGaussian, beta: float = 1.0) -> FactorialGaussian:
         """Move the star to where cavity times factor peaks, then interpolate."""

@@ -1,13 +1,7 @@
 """Numbers that schemes and backends in plain Python share with their compiled forms."""
 
-# Updates: the paper's program raises site precisions to the first; a negative precision as small as the second, as a
-# share of the cavity's, is the rounding error of a second difference.
-SITE_FLOOR, NEGLIGIBLE = 1e-10, 1e-10
 # How often the damping of an update is halved before it is refused: to a 16th, as the least damping of `ep.guard`.
 UPDATE_HALVINGS = 4
-# A cavity's precision as small as this share of the posterior's is the rounding error of their difference: eight units
-# in the last place.
-PRECISION_ROUNDING = 2.0**-49
 
 # Line searches: the share of the promised descent that a step must keep (Armijo's rule), and the most halvings.
 ARMIJO, HALVINGS = 1e-4, 30

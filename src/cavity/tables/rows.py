@@ -317,6 +317,7 @@ class PreparedFile:
     digest: str = ""
     folder: Path | None = None
     widest: int = WIDEST_COVARIANCE
+    most_rows: int = 0
     patience: float = _PATIENCE
 
     @property
