@@ -346,6 +346,35 @@ def set_hyperparameters(posterior: Posterior, prior: Any, scale: float = 1.0, ro
     return True
 
 
+def leave_zero(
+    posterior: Posterior, groups: Sequence[Group], start: FloatArray, point: Point, rows: NormalRows | None = None
+) -> Point:
+    """Look for more evidence at variances larger than those of the start, where a search ended with all next to zero.
+
+    The evidence is level there, and may have a second maximum: of columns that share nearly all of their variance small
+    coefficients explain nothing, and large ones the rest. All variances are raised together; the sites stay as they
+    are. Returns the point where the posterior is then.
+    """
+    _, lower, upper, _ = coordinates(posterior.prior, groups)
+    is_level = (np.diagonal(point.curvature)[: lower.size] < GAIN) | (point.psi <= lower + 1e-9)
+    if not (lower.size and np.all(is_level)):
+        return point
+    prior, best, highest = posterior.prior, posterior.prior, point.value + GAIN
+    scale, psi, last = 1.0 if rows is None else rows.scale, start, -np.inf
+    while np.any(psi < upper):
+        psi = psi + 2.0
+        if not set_hyperparameters(posterior, with_hyperparameters(prior, groups, psi), scale, rows):
+            break
+        value = evidence(posterior, groups, rows, derivatives=False).value
+        if value > highest:
+            highest, best = value, posterior.prior
+        if value < last - DEPTH:
+            break
+        last = value
+    set_hyperparameters(posterior, best, scale, rows)
+    return point if best is prior else evidence(posterior, groups, rows)
+
+
 def maximise_normal_evidence(posterior: Posterior, free: Hyperparameters, rows: NormalRows) -> None:
     """Find the prior variances, and the noise scale if it is free, of rows with normal noise.
 
@@ -353,7 +382,9 @@ def maximise_normal_evidence(posterior: Posterior, free: Hyperparameters, rows: 
     takes everything for noise and one for signal: searches start from ever less noise, and the best end is kept.
     """
     noise, start = rows if free.scale else None, posterior.prior
-    best = maximise_evidence(posterior, free.groups, noise).value
+    end = maximise_evidence(posterior, free.groups, noise)
+    left = leave_zero(posterior, free.groups, hyperparameters_of(start, free.groups), end, noise)
+    best = end.value if left is end else maximise_evidence(posterior, free.groups, noise, point=left).value
     if not free.scale or not free.groups or rows.weight >= 2.0 * start.dim:
         return
     prior, scale, spread = posterior.prior, rows.scale, float(np.sqrt(rows.squares / rows.weight))
@@ -402,6 +433,7 @@ class Hyperparameters:
     _apart: FloatArray = field(default_factory=lambda: np.empty(0))
     _closer: float = 1.0
     _smallest: float = 0.1
+    _has_looked: bool = False  # for a maximum beyond the start
 
     def __bool__(self) -> bool:
         return bool(self.groups) or self.scale
@@ -420,6 +452,11 @@ class Hyperparameters:
         here, k = point.psi, point.psi.size
         curvature = point.step()[1]
         point = maximise_evidence(posterior, groups, most=5, point=point, short=SHORT)
+        if change <= 1.0 and not self._has_looked:  # once: sites that follow may send the search back
+            self._has_looked, end = True, point
+            point = leave_zero(posterior, groups, here, end)
+            if point is not end:
+                point = maximise_evidence(posterior, groups, most=5, point=point, short=SHORT)
         apart = point.psi - here + point.step()[0]
         kept, before = apart, self._apart
         if self.scale:
@@ -470,14 +507,14 @@ class Hyperparameters:
 
     def snapshot(self) -> dict[str, Any]:
         """State between two iterations."""
-        numbers = np.array([self.is_found, self._closer, self._smallest])
+        numbers = np.array([self.is_found, self._closer, self._smallest, self._has_looked])
         return {"hyperparameters": np.array([self._here, self._apart]), "hyperparameters_found": numbers}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Return to such a state."""
         self._here, self._apart = np.array(state["hyperparameters"])
-        found, self._closer, self._smallest = (float(number) for number in state["hyperparameters_found"])
-        self.is_found = bool(found)
+        found, self._closer, self._smallest, looked = (float(number) for number in state["hyperparameters_found"])
+        self.is_found, self._has_looked = bool(found), bool(looked)
 
 
 class Setting(NamedTuple):
