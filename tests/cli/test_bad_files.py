@@ -254,7 +254,8 @@ def test_a_file_that_is_no_checkpoint_is_not_removed(folder):
     refused("fit", folder / "good.csv", *arguments, "--covariance", "diagonal")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parameters, "_BEARABLE", 1.0)  # columns are too many for anything else
-        told = run("fit", folder / "good.csv", *arguments).stderr
+        people(60).to_csv(folder / "long.csv", index=False)  # and rows more than columns
+        told = run("fit", folder / "long.csv", *arguments).stderr
     assert "warning: --checkpoint had no effect" in told
     assert path.read_text() == "mine"
 

@@ -119,7 +119,7 @@ def test_widths_have_limits():
 
 def test_a_sparse_precision_that_fills_in_is_refused(monkeypatch):
     X, y = one_hot()
-    monkeypatch.setattr(runs, "analyse", lambda matrix: Analysis(0, np.inf, np.inf))
+    monkeypatch.setattr(runs, "analyse", lambda matrix, coupled: Analysis(0, np.inf, np.inf))
     with pytest.raises(ValueError, match="would fill in"):
         EPClassifier(covariance="sparse").fit(X, y)
 

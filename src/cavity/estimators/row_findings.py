@@ -133,7 +133,7 @@ def in_given_order(rows: InMemory, values: FloatArray, kept: Any) -> FloatArray:
 
 def rows_kept(sample_weight: Any, class_weight: Any, y: Any) -> Any:
     """Which rows have a positive weight; None where all have."""
-    kept = np.ones(np.shape(y)[0], dtype=bool)
+    kept = np.ones(np.asarray(y).shape[0], dtype=bool)
     if sample_weight is not None:
         kept &= np.broadcast_to(np.asarray(sample_weight, dtype=np.float64) > 0.0, kept.shape)
     if isinstance(class_weight, Mapping):
