@@ -417,7 +417,8 @@ def exact(quick: bool) -> tuple[list[Row], str, str]:
             continue
         model.fit(X, y)
         found, rng = model.posterior_[0], np.random.default_rng(k)
-        chains = _draws(model.loss_, X, y, model.prior_variance, found, DRAWS_QUICK if quick else DRAWS, rng)
+        longer = 4 * (DRAWS_QUICK if quick else DRAWS) if k % 3 == 0 else DRAWS
+        chains = _draws(model.loss_, X, y, model.prior_variance, found, longer, rng)
         mean, std = np.mean(chains, axis=0), np.std(chains, axis=0)
         ratios, verdict = found.std / std, model.check(X, y)
         said = "right" if verdict.is_right else "off" if verdict.is_believed else "not known"
@@ -425,7 +426,7 @@ def exact(quick: bool) -> tuple[list[Row], str, str]:
         wrong += said == "right" and float(np.max(np.abs(ratios - 1.0))) > 0.15
         line = [name, said, f"{verdict.shape:.2f}", f"{np.min(ratios):.3f} to {np.max(ratios):.3f}", "", ""]
         if k % 3 == 0:
-            draws = model.sample(X, y, draws=2000, max_seconds=120.0)
+            draws = model.sample(X, y, draws=DRAWS_QUICK if quick else DRAWS, max_seconds=120.0)
             shifts.append(float(np.max(np.abs(draws.mean - mean) / std)))
             widths.append(float(np.max(np.abs(draws.std / std - 1.0))))
             line[4] = f"{shifts[-1]:.3f} sd, {100 * widths[-1]:.1f} %"

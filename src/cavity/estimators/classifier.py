@@ -26,7 +26,7 @@ from cavity.estimators.runs import is_source
 from cavity.factors.rows import Rows
 from cavity.losses import Loss, offers
 from cavity.losses.joint import Softmax
-from cavity.moments import joint_log_masses, joint_means
+from cavity.moments import joint_log_masses, joint_means, tilts
 from cavity.moments.logistic import log_mean_and_slopes
 
 # Nodes for links other than the logistic: places that are fine around the border of the classes and coarse far out,
@@ -486,6 +486,9 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     def _without_themselves(self, state: Fitted, rows: Rows, left: list[LeftOut]) -> tuple[FloatArray, float]:
         targets = state.targets
         with np.errstate(all="ignore"):
+            if len(left) == 1 and not state.is_joint and self.calibration is None and offers(state.loss).logistic:
+                mass = tilts(state.loss, rows.targets[0], left[0].mean, left[0].variance).log_mass
+                return mass, 1.0  # the loss is normalised, and one class is all that is needed
             if state.is_joint:
                 logs = _left_out_classes(left[0], targets.classes.size)
                 codes = rows.targets[0].astype(np.intp)
