@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 from scipy.stats import multivariate_normal
 
-from cavity import FactorialGaussian
+from cavity import EPRegressor, FactorialGaussian
 from cavity.ep.blocks import noise_slope, run
 from cavity.ep.driver import Options
 from cavity.ep.hyperparameters import (
@@ -425,3 +425,18 @@ def test_the_slope_of_the_squared_loss_in_closed_form():
         wanted = np.sum(1.0 - weights - s**2 / weights / total * (1.0 - (targets - mean) ** 2 / total))
         found = noise_slope(Squared(s), targets, mean, variance, weights)[0]
         assert found == pytest.approx(wanted, rel=1e-3, abs=0.01)
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber", "absolute"])
+def test_a_second_maximum_at_large_variances_is_found(loss):
+    """Without intercept, columns of large means explain the targets by their differences, under a wide prior."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(400, 4)) + np.array([-140.0, 120.0, 100.0, 180.0])
+    y = (X - X.mean(axis=0)) @ np.array([0.2, 0.4, -0.2, 0.2]) + rng.laplace(size=400)
+    found = EPRegressor(loss=loss, fit_intercept=False).fit(X, y)
+    small, large = (
+        EPRegressor(loss=loss, fit_intercept=False, prior_variance=variance).fit(X, y).log_evidence_
+        for variance in (1e-9, 0.01)
+    )
+    assert large > small + 5.0
+    assert found.log_evidence_ > large - 1.0

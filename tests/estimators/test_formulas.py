@@ -253,10 +253,10 @@ def test_all_losses_take_terms(loss):
     assert np.all(np.isfinite(model.predict(frame, return_std=True)))
 
 
+@pytest.mark.parametrize("formula", ["~ age + (1 | clinic)", "~ age + (age | clinic)"])
 @pytest.mark.parametrize("make", [EPRegressor, EPClassifier])
-def test_a_stream_is_near_a_fit(make):
+def test_a_stream_is_near_a_fit(make, formula):
     frame = patients()
-    formula = "~ age + (1 | clinic)"
     y = (frame["sick"] == "yes").to_numpy(float)
     stream, first = make(formula=formula), {"classes": [0.0, 1.0]} if make is EPClassifier else {}
     for i in range(0, 600, 200):

@@ -164,3 +164,16 @@ def test_information_is_that_of_a_dense_matrix(structure, data):
         beside = V[structure.left[structure.width :], structure.right[structure.width :]]
         apart.append(structure.log_information(psi, np.diagonal(V)[None], beside[None]) - wanted)
     np.testing.assert_allclose(apart, apart[0], atol=1e-9)
+
+
+@pytest.mark.parametrize("log_variance", [-3.0, -1.5, -0.7, 0.2, 1.2])
+def test_information_about_perfect_correlations_depends_on_no_origin(log_variance):
+    """Far from the origin of the slope, numbers of the prior and posterior covariances cancel."""
+    psi, found = np.array([log_variance, -5.9, 7.0]), []
+    for origin in (0.0, 50.0):
+        change = np.array([[1.0, origin], [0.0, 10.0]])
+        M = change.T @ change
+        structure = Correlated(("one", "two"), 6, M)
+        V = np.linalg.inv(structure.precision(psi) + 400.0 * M)
+        found.append(structure.log_information(psi, np.tile(np.diagonal(V), 6)[None], np.full((1, 6), V[0, 1])))
+    assert found[1] == pytest.approx(found[0], abs=0.2)

@@ -24,10 +24,12 @@ class Counted:
 
     def __init__(self, factor: Factor, index: int, counter: Any) -> None:
         self.factor, self.index, self.counter = factor, index, counter
+        self.dim, self.coordinates, self.has_slope = factor.dim, factor.coordinates, factor.has_slope
 
     def cost(self, points: FloatArray) -> FloatArray:
         """Count the points."""
-        self._note(len(points))
+        self.counter.evaluations += len(points)
+        self.counter.last = self.index
         return self.factor.cost(points)
 
     def derivatives(self, point: FloatArray, curvature: Curvature = "exact") -> Derivatives:

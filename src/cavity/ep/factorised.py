@@ -140,6 +140,7 @@ class Factorised:
         than that share of the change may be taken.
         """
         o, posterior, site = self.options, self.posterior.marginal(self.supports[k]), self._site(k, self.stored)
+        scheme: Any = self.scheme
         power, share, cavity = o.power, 1.0, posterior / site**o.power
         while not cavity.is_proper_beside(posterior):
             if retries == 0:
@@ -148,7 +149,12 @@ class Factorised:
             cavity = posterior / site**power
         try:
             with np.errstate(all="ignore"):
-                fitted = self.approximate(self.factors[k], cavity, power * self.beta, posterior) ** (1.0 / power)
+                if isinstance(cavity, FullGaussian):  # its neighbour has mass one
+                    near = FullGaussian(posterior.log_scale - posterior.log_mass, posterior.shift, posterior.precision)
+                    fitted = scheme.approximate_full(self.factors[k], cavity, power * self.beta, near)
+                else:
+                    fitted = scheme.approximate(self.factors[k], cavity, power * self.beta)
+                fitted = fitted ** (1.0 / power)
         except Exception as error:
             raise Failure(k, error) from error
         if not fitted.is_finite:
@@ -158,14 +164,6 @@ class Factorised:
         elif o.negative == "skip" and fitted.is_negative_beside(cavity):
             return site, 0.0, Refusal.NEGATIVE
         return fitted / site, share, None
-
-    def approximate(self, factor: Factor, cavity: Gaussian, beta: float, posterior: Gaussian) -> Gaussian:
-        """Ask the scheme for a site."""
-        if isinstance(cavity, FactorialGaussian):
-            return self.scheme.approximate(factor, cavity, beta)
-        near = FullGaussian(posterior.log_scale - posterior.log_mass, posterior.shift, posterior.precision)
-        scheme: Any = self.scheme
-        return scheme.approximate_full(factor, cavity, beta, near)
 
     def cost(self, point: FloatArray) -> float:
         """Beta times all costs at a point, and the prior's term."""

@@ -346,6 +346,35 @@ def set_hyperparameters(posterior: Posterior, prior: Any, scale: float = 1.0, ro
     return True
 
 
+def leave_zero(
+    posterior: Posterior, groups: Sequence[Group], start: FloatArray, point: Point, rows: NormalRows | None = None
+) -> Point:
+    """Look for more evidence at variances larger than those of the start, where a search ended with all next to zero.
+
+    The evidence is level there, and may have a second maximum: of columns that share nearly all of their variance small
+    coefficients explain nothing, and large ones the rest. All variances are raised together; the sites stay as they
+    are. Returns the point where the posterior is then.
+    """
+    _, lower, upper, _ = coordinates(posterior.prior, groups)
+    is_level = (np.diagonal(point.curvature)[: lower.size] < GAIN) | (point.psi <= lower + 1e-9)
+    if not (lower.size and np.all(is_level)):
+        return point
+    prior, best, highest = posterior.prior, posterior.prior, point.value + GAIN
+    scale, psi, last = 1.0 if rows is None else rows.scale, start, -np.inf
+    while np.any(psi < upper):
+        psi = psi + 2.0
+        if not set_hyperparameters(posterior, with_hyperparameters(prior, groups, psi), scale, rows):
+            break
+        value = evidence(posterior, groups, rows, derivatives=False).value
+        if value > highest:
+            highest, best = value, posterior.prior
+        if value < last - DEPTH:
+            break
+        last = value
+    set_hyperparameters(posterior, best, scale, rows)
+    return point if best is prior else evidence(posterior, groups, rows)
+
+
 def maximise_normal_evidence(posterior: Posterior, free: Hyperparameters, rows: NormalRows) -> None:
     """Find the prior variances, and the noise scale if it is free, of rows with normal noise.
 
@@ -353,7 +382,9 @@ def maximise_normal_evidence(posterior: Posterior, free: Hyperparameters, rows: 
     takes everything for noise and one for signal: searches start from ever less noise, and the best end is kept.
     """
     noise, start = rows if free.scale else None, posterior.prior
-    best = maximise_evidence(posterior, free.groups, noise).value
+    end = maximise_evidence(posterior, free.groups, noise)
+    left = leave_zero(posterior, free.groups, hyperparameters_of(start, free.groups), end, noise)
+    best = end.value if left is end else maximise_evidence(posterior, free.groups, noise, point=left).value
     if not free.scale or not free.groups or rows.weight >= 2.0 * start.dim:
         return
     prior, scale, spread = posterior.prior, rows.scale, float(np.sqrt(rows.squares / rows.weight))
@@ -402,6 +433,7 @@ class Hyperparameters:
     _apart: FloatArray = field(default_factory=lambda: np.empty(0))
     _closer: float = 1.0
     _smallest: float = 0.1
+    _has_looked: bool = False  # for a maximum beyond the start
 
     def __bool__(self) -> bool:
         return bool(self.groups) or self.scale
@@ -420,6 +452,11 @@ class Hyperparameters:
         here, k = point.psi, point.psi.size
         curvature = point.step()[1]
         point = maximise_evidence(posterior, groups, most=5, point=point, short=SHORT)
+        if change <= 1.0 and not self._has_looked:  # once: sites that follow may send the search back
+            self._has_looked, end = True, point
+            point = leave_zero(posterior, groups, here, end)
+            if point is not end:
+                point = maximise_evidence(posterior, groups, most=5, point=point, short=SHORT)
         apart = point.psi - here + point.step()[0]
         kept, before = apart, self._apart
         if self.scale:
@@ -470,14 +507,14 @@ class Hyperparameters:
 
     def snapshot(self) -> dict[str, Any]:
         """State between two iterations."""
-        numbers = np.array([self.is_found, self._closer, self._smallest])
+        numbers = np.array([self.is_found, self._closer, self._smallest, self._has_looked])
         return {"hyperparameters": np.array([self._here, self._apart]), "hyperparameters_found": numbers}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Return to such a state."""
         self._here, self._apart = np.array(state["hyperparameters"])
-        found, self._closer, self._smallest = (float(number) for number in state["hyperparameters_found"])
-        self.is_found = bool(found)
+        found, self._closer, self._smallest, looked = (float(number) for number in state["hyperparameters_found"])
+        self.is_found, self._has_looked = bool(found), bool(looked)
 
 
 class Setting(NamedTuple):
@@ -494,8 +531,9 @@ class Density:
 
     ``rows`` are given for normal noise whose scale was found; for other losses the ``information`` of the log scale,
     None where it was given. Looking at another point moves the posterior there. More evidence than at the maximum is
-    that of sites far from where they were fitted, and not believed: those of kinked losses, found under a prior next to
-    zero, are straight lines, whose evidence grows with the variance for ever. Sites of normal rows are exact.
+    that of sites far from where they were fitted: those of kinked losses, found under a prior next to zero, are
+    straight lines, whose evidence grows with the variance for ever. The surplus is how wrong they are, and
+    counts against the point. Sites of normal rows are exact.
     """
 
     posterior: Posterior
@@ -504,6 +542,7 @@ class Density:
     information: float | None
     prior: Prior
     here: FloatArray
+    lower: FloatArray
     upper: FloatArray
     best: float
 
@@ -517,19 +556,19 @@ class Density:
         information: float | None,
     ) -> Density:
         """Begin where the posterior is."""
-        psi, _, upper, _ = coordinates(posterior.prior, groups)
+        psi, lower, upper, _ = coordinates(posterior.prior, groups)
+        bounds = np.append(lower, -100.0), np.append(upper, 100.0)  # no noise scale is beyond exp(100)
         here = np.append(psi, np.log(scale))
-        best = np.inf if rows is not None else evidence(posterior, groups, derivatives=False).value + GAIN
-        return cls(posterior, groups, rows, information, posterior.prior, here, np.append(upper, np.inf), best)
+        best = np.inf if rows is not None else evidence(posterior, groups, derivatives=False).value
+        return cls(posterior, groups, rows, information, posterior.prior, here, *bounds, best)
 
     def at(self, point: FloatArray) -> tuple[float, float]:
         """Log evidence, and log density of the prior, up to constants; minus infinity where there is none."""
         least = 0.0 if self.rows is None else (1.0 - 1e-9) * self.rows.least
-        if np.any(point > self.upper) or np.exp(point[-1]) < least or not self.move(point):
+        if np.any(point > self.upper + 1e-9) or np.exp(point[-1]) < least or not self.move(point):
             return -np.inf, 0.0
         value = evidence(self.posterior, self.groups, self.rows, derivatives=False).value
-        if value > self.best:
-            return -np.inf, 0.0
+        value = min(value, 2.0 * self.best - value)
         if self.rows is None and self.information is not None:
             value -= 0.5 * self.information * float(point[-1] - self.here[-1]) ** 2
         work: Any = self.posterior
@@ -541,8 +580,8 @@ class Density:
             if isinstance(prior, StructuredPrior) and group.block is not None:
                 known += prior.log_information(group.block, variance, shared)
             else:
-                free = 1.0 - prior.precision[group.columns] * variance[group.columns]
-                known += 0.5 * float(np.log(max(free @ free, np.finfo(np.float64).tiny)))
+                free = self.posterior.shares()[group.columns]
+                known += float(np.log(np.linalg.norm(free) or 1.0))
         return value, known
 
     def move(self, point: FloatArray) -> bool:
@@ -556,9 +595,9 @@ class Density:
         Down to where the density is negligible, by steps of about one standard error.
         """
         found = {float(self.here[number]): self.at(self.here)}
-        for direction in (-1.0, 1.0):
+        for direction, end in ((-1.0, self.lower[number]), (1.0, self.upper[number])):
             value, step = float(self.here[number]), float(np.clip(error, 0.01, 0.7))
-            while sum(found[value]) > max(map(sum, found.values())) - DEPTH and abs(value) < 100.0:
+            while sum(found[value]) > max(map(sum, found.values())) - DEPTH and direction * (end - value) > 0.0:
                 value, step = value + direction * step, min(1.1 * step, 1.0)
                 point = self.here.copy()
                 point[number] = value
@@ -637,7 +676,7 @@ def _uncertain(
 def _growth(posterior: Posterior, groups: Sequence[Group], parts: Sequence[slice]) -> list[float]:
     """Largest growth of a posterior variance by the uncertainty of every hyperparameter, per variance of that."""
     prior, variance = posterior.prior, posterior.variance()
-    apart = posterior.mean - prior.mean
+    apart, shares = posterior.mean - prior.mean, posterior.shares()
     pulls, pinned = prior.times(apart), np.minimum(prior.precision * variance, 1.0)
     found = []
     for group, part in zip(groups, parts, strict=True):
@@ -649,7 +688,8 @@ def _growth(posterior: Posterior, groups: Sequence[Group], parts: Sequence[slice
                 right[group.columns] = pulls[group.columns]
             moves = posterior.solve(right[:, None])[group.columns, 0]
             grown = np.square(moves) / variance[group.columns] + 0.5 * pinned[group.columns]
-            found.append(float(np.max(grown)))
+            has_said = group.block is not None or np.any(shares[group.columns])
+            found.append(float(np.max(grown)) if has_said else 0.0)  # rows that say nothing decide on no weights
     return found
 
 

@@ -57,6 +57,8 @@ _KEPT_BYTES = 2**28
 _MOST_ROWS = 1 << 13
 # Numbers of a block of rows times coefficients of several predictors that are held at once: 32 MB.
 _AT_ONCE = 1 << 22
+# Below it the difference of two numbers near one has lost half of its digits.
+_ROOT_OF_ROUNDING = float(np.sqrt(np.finfo(np.float64).eps))
 
 
 # A posterior, whatever the form of its covariance.
@@ -361,6 +363,16 @@ class DensePosterior:
         inverse = self._inverse()
         return np.asarray(np.einsum("ij,ij->j", inverse, inverse))
 
+    def shares(self) -> FloatArray:
+        """Share of every independent coefficient that the rows determine, rounding errors of tiny shares removed."""
+        shares = 1.0 - self.prior.precision * self.variance()
+        tiny = np.flatnonzero(np.abs(shares) < _ROOT_OF_ROUNDING)
+        if tiny.size:  # the diagonal of the covariance times the information of the rows
+            lower = np.tril(self.information)
+            whole = lower + np.tril(lower, -1).T
+            shares[tiny] = np.einsum("ij,ij->j", self.solve(np.eye(shares.size)[:, tiny]), whole[:, tiny])
+        return shares
+
     def solve(self, right: FloatArray) -> FloatArray:
         """Multiply by the posterior covariance."""
         return np.asarray(dpotrs(self.root, right, lower=1)[0])
@@ -609,6 +621,10 @@ class SparsePosterior:
         """Posterior variances of the coefficients."""
         return self.factor.variances()
 
+    def shares(self) -> FloatArray:
+        """Share of every independent coefficient that the rows determine."""
+        return np.asarray(1.0 - self.prior.precision * self.variance())
+
     def solve(self, right: FloatArray) -> FloatArray:
         """Multiply by the posterior covariance."""
         return self.factor.solve(right)
@@ -672,6 +688,10 @@ class ProductPosterior:
     def variance(self) -> FloatArray:
         """Posterior variances."""
         return np.asarray(1.0 / (self.prior.precision + self._sites.precision))
+
+    def shares(self) -> FloatArray:
+        """Share of every coefficient that the rows determine."""
+        return np.asarray(self._sites.precision * self.variance())
 
     def solve(self, right: FloatArray) -> FloatArray:
         """Multiply by the posterior covariance."""

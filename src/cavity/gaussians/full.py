@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -279,10 +278,14 @@ class FullGaussian:
         return FullGaussian(self.log_scale, shift, precision)
 
     def __mul__(self, other: FullGaussian) -> FullGaussian:
-        return self.combined(other, operator.add)
+        return FullGaussian(
+            self.log_scale + other.log_scale, self.shift + other.shift, self.precision + other.precision
+        )
 
     def __truediv__(self, other: FullGaussian) -> FullGaussian:
-        return self.combined(other, operator.sub)
+        return FullGaussian(
+            self.log_scale - other.log_scale, self.shift - other.shift, self.precision - other.precision
+        )
 
     def __pow__(self, exponent: float) -> FullGaussian:
         return FullGaussian(exponent * self.log_scale, exponent * self.shift, exponent * self.precision)

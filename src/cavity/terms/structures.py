@@ -157,8 +157,10 @@ def _log_information(prior: FloatArray, slopes: FloatArray, posterior: FloatArra
 
     ``slopes`` are the derivatives of the prior ones, ``(hyperparameters, sets, k, k)``.
     """
-    inverse = np.linalg.inv(prior)
-    each = (prior - posterior) @ (inverse @ slopes @ inverse)
+    # In units of the prior standard deviation: where correlations are next to one, prior covariances have no inverse.
+    inverse = np.linalg.inv(np.linalg.cholesky(prior))
+    back = np.swapaxes(inverse, -1, -2)
+    each = (np.eye(prior.shape[-1]) - inverse @ posterior @ back) @ (inverse @ slopes @ back)
     information = np.einsum("asij,bsji->ab", each, each)
     return 0.5 * _log(float(np.linalg.det(information)))
 
