@@ -22,14 +22,17 @@ def test_examples_run(name):
         exec(compile(block, name, "exec"), names)
 
 
-def test_readme_shows_what_its_example_prints():
+def test_readme_shows_what_its_examples_print():
     text = (ROOT / "README.md").read_text()
-    code, shown = (re.search(pattern, text, re.DOTALL)[1] for pattern in (r"```python\n(.*?)```", r"```text\n(.*?)```"))
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
-    numbers = [list(map(float, re.findall(r"-?\d+\.\d+", part))) for part in (shown, printed.getvalue())]
-    assert numbers[0] == pytest.approx(numbers[1], abs=0.011)  # two digits, whatever the processor rounds
+    pattern = r"```python\n(.*?)```\n\n<!-- \w+ -->\n```text\n(.*?)```"
+    names, pairs = {"__name__": "readme"}, re.findall(pattern, text, re.DOTALL)
+    assert len(pairs) == text.count("```python")
+    for code, shown in pairs:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, "README.md", "exec"), names)
+        numbers = [list(map(float, re.findall(r"-?\d+\.\d+", part))) for part in (shown, printed.getvalue())]
+        assert numbers[0] == pytest.approx(numbers[1], abs=0.011)  # two digits, whatever the processor rounds
     assert len(text.splitlines()) <= 120
 
 
