@@ -6,8 +6,8 @@ badness of the case. Where ``fit`` itself has trouble, the stream must only go t
 the rows are sorted by label or target; numbers are not compared there, and calls of one class each must give a warning.
 
 A stream keeps its rows, and fits them together, as long as these hold few numbers: short streams then are fits.
-``--kept 0`` lowers that limit of the library to twenty rows per coefficient, of which ten stay, so that online updates
-are tested as well; the table counts the streams that had more rows than are kept.
+``--kept 0`` lowers that limit of the library to sixty rows per coefficient, of which thirty stay, so that online
+updates are tested as well; the table counts the streams that had more rows than are kept.
 
 Every case has a seed of its own: ``--only SEED`` repeats that case and prints both posteriors.
 """
