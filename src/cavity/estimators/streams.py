@@ -162,6 +162,8 @@ class RowPath:
                 return None
             data, stream, kept = Data(X, np.array([[target]]), None), fitted.stream, fitted.stream.kept
             order = fitted.targets.order(stream.order, data.targets)
+            if order.is_sorted and not stream.order.is_sorted:  # which is told on the other way
+                return None
             kept = None if kept is None else kept.plus(data)
             stream = stream._replace(kept=kept, order=order, is_behind=True)
             found = {"sites": (known,), "found": (posterior,), "stream": stream}
