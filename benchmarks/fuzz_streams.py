@@ -281,7 +281,9 @@ def _noise(rng: np.random.Generator, loss: str, unit: float, level: float) -> di
         return {}
     if loss == "normal, linear scale":
         return {"scale": "linear"}
-    given: dict[str, Any] = {"quantile": float(rng.uniform(0.03, 0.97))} if loss == "quantile" else {}
+    given: dict[str, Any] = {}
+    if loss == "quantile":  # robust errors of a fit need all rows, which a stream does not have
+        given = {"quantile": float(rng.uniform(0.03, 0.97)), "errors": "posterior"}
     if rng.random() < 0.3:
         given["scale"] = level * (unit if loss in REALS else 1.0) * float(10.0 ** rng.uniform(-0.5, 0.5))
     return given
