@@ -32,7 +32,7 @@ PROTOCOLS = {
     "cavity.losses": ("cavity.losses.Loss", "cavity.losses.Offers", "cavity.losses.joint.JointLoss"),
     "cavity.quadrature": ("cavity.quadrature.Rule",),
     "cavity.schedules": ("cavity.schedules.Order", "cavity.schedules.FiniteTemperature"),
-    "cavity.schemes": ("cavity.schemes.Scheme",),
+    "cavity.schemes": ("cavity.schemes.Scheme", "cavity.schemes.FullScheme"),
     "cavity.terms": ("cavity.terms.LearnedTerm", "cavity.terms.Structure", "cavity.terms.Term"),
 }
 

@@ -71,4 +71,4 @@ def test_what_cannot_start_at_a_mode_says_so():
     with pytest.raises(ValueError, match="needs sites='own'"):
         fit(factors, prior, sites="tied", start="mode")
     with pytest.raises(ValueError, match="linear factors of one loss"):
-        fit([gaussian_cost([1.0], [1.0])[0]], standard_prior(1), start="mode")
+        fit([gaussian_cost([1.0], [1.0])[0]], standard_prior(1), start="mode", covariance="diagonal")

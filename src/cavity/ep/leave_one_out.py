@@ -75,7 +75,9 @@ def leave_one_out(loss: Any, targets: FloatArray, weights: FloatArray, sites: Ro
 def _of_several(weights: FloatArray, sites: RowSites) -> LeftOut:
     """Remove a site, or the share of it that is one of several equal rows."""
     move, variance = removed(weights, sites)
-    inner = np.linalg.solve(sites.variance, move[..., None])[..., 0]
+    is_empty = np.trace(sites.variance, axis1=1, axis2=2) == 0.0  # a row of zeros moves nothing
+    full = np.where(is_empty[:, None, None], np.eye(move.shape[1]), sites.variance)
+    inner = np.linalg.solve(full, move[..., None])[..., 0]
     moved = np.sqrt(np.maximum(np.einsum("bi,bi->b", move, inner), 0.0))
     return LeftOut(sites.mean + move + sites.offset, variance, moved)
 

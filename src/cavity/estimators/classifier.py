@@ -199,8 +199,9 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         below this share for every variance.
     errors : {"auto", "posterior", "robust", "cluster"}, default="auto"
         Errors of the coefficients in `coef_std_`, `summary` and `contrast`: those of the posterior, or those that the
-        scatter of the rows, or of clusters of rows, gives whatever the model ("sandwich"). ``"auto"`` is ``"cluster"``
-        where ``fit`` is given clusters, else ``"posterior"``. Probabilities come from the posterior.
+        scatter of the rows, or of clusters of rows, gives whatever the model ("sandwich"), which needs rows in
+        memory and ``covariance="full"``. ``"auto"`` is ``"cluster"`` where ``fit`` is given clusters, else
+        ``"posterior"``. Probabilities come from the posterior.
     calibration : "loo" or None, default=None
         With ``"loo"``, log odds are multiplied by one factor, `calibration_`, for which the probabilities of the rows
         without themselves are the best. Coefficients stay as they are.

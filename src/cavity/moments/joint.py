@@ -283,7 +283,7 @@ def _star(loss: JointLoss, y: Any, mean: Any, variance: Any, precision: Any, shi
     slope = (above - below) / (2.0 * arm.spread)
     bend = (above - 2.0 * middle[:, None] + below) / arm.spread**2
     curvature = (back * bend[:, None, :]) @ back
-    value = middle + 0.5 * np.sum(bend, axis=1)
+    value = middle + 0.5 * np.einsum("bij,bij->b", curvature, variance)
     return _from_slopes((value, _matvec(back, slope), curvature), mean, variance, precision, shift, power)
 
 
