@@ -321,7 +321,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     ) -> Self:
         """Update the posterior with new rows, of which some are kept for a while.
 
-        Rows are kept and fitted together, as `fit` does, up to 2^18 numbers, or twenty rows per coefficient where these
+        Rows are kept and fitted together, as `fit` does, up to 2^18 numbers, or sixty rows per coefficient where these
         are more; then half of them go. Files of the model contain those that are kept.
         With at most 500 columns, dense or CSR, all correlations are kept, at a cost of O(n_features²) per row and
         O(n_features³) per call. With more columns, or with ``covariance="diagonal"``, the coefficients are treated as
@@ -345,11 +345,18 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         Self
             The estimator. If the rows are invalid, or all have weight zero, it is unchanged.
         """
-        if forget or not classes is sample_weight is offset is halflife is None or not self._took_row(X, y):
+        is_plain = not forget and sample_weight is offset is halflife is None and self._knows(classes)
+        if not is_plain or not self._took_row(X, y):
             p = Parameters.of(self)
             targets = Labels.of(self, None if self._state is None else self._state.targets).with_classes(classes)
             self._take(p, targets, X, y, sample_weight, forget, offset, halflife)
         return self
+
+    def _knows(self, classes: Any) -> bool:
+        """Whether classes are those of the model, in order, or not given."""
+        if classes is None:
+            return True
+        return self._state is not None and np.array_equal(classes, self._state.targets.classes)
 
     @property
     def calibration_(self) -> float:
