@@ -6,8 +6,8 @@ badness of the case. Where ``fit`` itself has trouble, the stream must only go t
 the rows are sorted by label or target; numbers are not compared there, and calls of one class each must give a warning.
 
 A stream keeps its rows, and fits them together, as long as these hold few numbers: short streams then are fits.
-``--kept 0`` lowers that limit of the library to twenty rows per coefficient, of which ten stay, so that online updates
-are tested as well; the table counts the streams that had more rows than are kept.
+``--kept 0`` lowers that limit of the library to sixty rows per coefficient, of which thirty stay, so that online
+updates are tested as well; the table counts the streams that had more rows than are kept.
 
 Every case has a seed of its own: ``--only SEED`` repeats that case and prints both posteriors.
 """
@@ -281,7 +281,9 @@ def _noise(rng: np.random.Generator, loss: str, unit: float, level: float) -> di
         return {}
     if loss == "normal, linear scale":
         return {"scale": "linear"}
-    given: dict[str, Any] = {"quantile": float(rng.uniform(0.03, 0.97))} if loss == "quantile" else {}
+    given: dict[str, Any] = {}
+    if loss == "quantile":  # robust errors of a fit need all rows, which a stream does not have
+        given = {"quantile": float(rng.uniform(0.03, 0.97)), "errors": "posterior"}
     if rng.random() < 0.3:
         given["scale"] = level * (unit if loss in REALS else 1.0) * float(10.0 ** rng.uniform(-0.5, 0.5))
     return given

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 
-from cavity.ep import blocks
+from cavity.ep import blocks, skewness
 from cavity.ep.driver import Options
 from cavity.ep.posteriors import DensePosterior
 from cavity.ep.skewness import marginal_shapes, skewed_probability, skewed_quantile, third_cumulants
@@ -84,3 +84,19 @@ def test_quantiles_are_those_of_pearsons_type_three(skewness):
     found = np.array([skewed_quantile(g[:1], p)[0] for p in q])
     assert_allclose(found, stats.pearson3.ppf(q, skewness), atol=1e-4)
     assert_allclose(skewed_probability(g, found), q, atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Poisson()], ids=repr)
+def test_many_rows_bound_the_skewness_so_that_it_need_not_be_summed(loss, monkeypatch):
+    X = RNG.normal(0.0, 0.5, (2000, 3))
+    y = np.where(RNG.uniform(size=2000) < 0.5, 1.0, -1.0) if loss.targets == "signs" else RNG.poisson(1.0, 2000)
+    rows, found = fitted(loss, X, y.astype(np.float64), 4.0)
+    b = third_cumulants(loss, rows.targets[0], rows.weights, found.row_sites)
+    bound = skewness._largest_skewness(b, found.row_sites)
+    assert bound < skewness.SKEWED
+    arguments = loss, rows, rows.targets[0], found.row_sites, found.posterior
+    assert not np.any(marginal_shapes(*arguments).skewness)
+    monkeypatch.setattr(skewness, "SKEWED", -1.0)
+    summed = marginal_shapes(*arguments).skewness
+    assert np.all(summed != 0.0)
+    assert np.max(np.abs(summed)) <= bound

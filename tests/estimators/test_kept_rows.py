@@ -229,3 +229,25 @@ def test_kept_rows_that_do_not_fit_are_refused(change):
     changed = kept._replace(parts=(part,))._replace(**own)
     with pytest.raises(ValueError, match="not consistent"):
         check_state(state.revised(stream=state.stream._replace(kept=changed)))
+
+
+def test_an_outlier_among_the_first_counts_is_undone_by_later_rows(monkeypatch):
+    """Also where no more rows are kept than coefficients ask for."""
+    monkeypatch.setattr(streams, "KEPT_NUMBERS", 0)
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(400, 3))
+    y = rng.poisson(20.0 * np.exp(0.5 * X[:, 0])).astype(float)
+    y[0] = 1000.0
+    cuts = np.arange(0, 401, 4)
+    found, whole = streamed(EPRegressor("poisson"), X, y, cuts), EPRegressor("poisson").fit(X, y)
+    assert np.max(np.abs(found.coef_ - whole.coef_) / whole.coef_std_) < 0.3
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_rows_of_known_classes_and_of_normal_noise_are_taken_by_the_short_path(loss, monkeypatch):
+    X, y = labelled(202)
+    make, first = (EPRegressor, {}) if loss == "squared" else (EPClassifier, {"classes": np.unique(y)})
+    model, calls = streamed(make(loss), X, y, (0, 200, 201)), []
+    monkeypatch.setattr(model, "_take", lambda *parts: calls.append(parts))
+    model.partial_fit(X[201:], y[201:], **first)
+    assert not calls

@@ -254,3 +254,12 @@ def test_findings_survive_files(tmp_path):
     quantile = EPRegressor("quantile").fit(X, Y)
     cavity.save(quantile, tmp_path / "quantile.cavity")
     assert_allclose(cavity.load(tmp_path / "quantile.cavity").coef_std_, quantile.coef_std_)
+
+
+def test_few_rows_of_quantile_losses_keep_the_errors_of_the_posterior():
+    """Rows that are met exactly scatter by nothing."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(9, 3))
+    y = X @ [1.0, -1.0, 0.5] + rng.normal(size=9)
+    model = EPRegressor("quantile").fit(X, y)
+    np.testing.assert_array_equal(model.coef_std_, EPRegressor("quantile", errors="posterior").fit(X, y).coef_std_)

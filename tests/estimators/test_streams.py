@@ -146,7 +146,7 @@ def test_an_interrupted_row_of_a_stream_leaves_it_as_it_was(monkeypatch):
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_an_interrupted_regression_is_what_it_was(error, monkeypatch):
-    X, y = line(n=200)
+    X, y = line(n=400)
     monkeypatch.setattr(streams, "KEPT_NUMBERS", 0)  # the rows of the first call are gone
     places = (
         (DensePosterior, "with_sites"),
@@ -155,7 +155,7 @@ def test_an_interrupted_regression_is_what_it_was(error, monkeypatch):
         (Numbers, "at_scale"),
     )
     for owner, name in places:
-        model = EPRegressor("huber").partial_fit(X[:60], y[:60]).partial_fit(X[60:130], y[60:130])
+        model = EPRegressor("huber").partial_fit(X[:190], y[:190]).partial_fit(X[190:400], y[190:400])
         before = frozen(model)
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, raising_at(getattr(owner, name), 1, error))

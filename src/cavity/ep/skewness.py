@@ -91,6 +91,15 @@ def third_cumulants(loss: Any, targets: FloatArray, weights: FloatArray, sites: 
     return np.asarray(np.where(np.isfinite(found) & ~cavity.improper, found, 0.0))
 
 
+def _largest_skewness(b: FloatArray, sites: RowSites) -> float:
+    r"""Bound of all skewnesses, since :math:`\sum_i T_i a_i^2 \le s^2` and :math:`|a_i| \le s \sqrt{v_i}`."""
+    if np.any(sites.precision < 0.0):
+        return np.inf
+    with np.errstate(all="ignore"):
+        ratios = np.abs(b) * np.sqrt(sites.variance) / sites.precision
+    return float(np.max(np.where(b == 0.0, 0.0, ratios), initial=0.0))
+
+
 def marginal_shapes(
     loss: Any,
     rows: Rows,
@@ -121,11 +130,14 @@ def marginal_shapes(
     std = np.sqrt(np.sum(np.square(along), axis=1))
     length = max(1, _AT_ONCE // d)
     parts = [slice(i, min(i + length, n)) for i in range(0, n, length)]
-    skewness = np.zeros(std.size)
+    skewness, widening = np.zeros(std.size), np.ones(std.size)
+    if _largest_skewness(b, sites) <= SKEWED:
+        return Shapes(skewness, widening)
+    directions = root @ along.T / std
     for part in parts:
-        skewness += b[part] @ ((rows.block(part) @ root) @ along.T) ** 3
-    skewness /= std**3
-    widening, skewed = np.ones(std.size), np.flatnonzero(np.abs(skewness) > SKEWED)
+        a = rows.block(part) @ directions
+        skewness += b[part] @ (a * a * a)
+    skewed = np.flatnonzero(np.abs(skewness) > SKEWED)
     if skewed.size:
         # Sums over pairs of rows are squares of sums over rows: of the matrices b a w w' in whitened coordinates.
         totals, own = np.zeros((skewed.size, d, d)), np.zeros(skewed.size)

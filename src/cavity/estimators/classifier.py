@@ -199,8 +199,9 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         below this share for every variance.
     errors : {"auto", "posterior", "robust", "cluster"}, default="auto"
         Errors of the coefficients in `coef_std_`, `summary` and `contrast`: those of the posterior, or those that the
-        scatter of the rows, or of clusters of rows, gives whatever the model ("sandwich"). ``"auto"`` is ``"cluster"``
-        where ``fit`` is given clusters, else ``"posterior"``. Probabilities come from the posterior.
+        scatter of the rows, or of clusters of rows, gives whatever the model ("sandwich"), which needs rows in
+        memory and ``covariance="full"``. ``"auto"`` is ``"cluster"`` where ``fit`` is given clusters, else
+        ``"posterior"``. Probabilities come from the posterior.
     calibration : "loo" or None, default=None
         With ``"loo"``, log odds are multiplied by one factor, `calibration_`, for which the probabilities of the rows
         without themselves are the best. Coefficients stay as they are.
@@ -320,7 +321,7 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
     ) -> Self:
         """Update the posterior with new rows, of which some are kept for a while.
 
-        Rows are kept and fitted together, as `fit` does, up to 2^18 numbers, or twenty rows per coefficient where these
+        Rows are kept and fitted together, as `fit` does, up to 2^18 numbers, or sixty rows per coefficient where these
         are more; then half of them go. Files of the model contain those that are kept.
         With at most 500 columns, dense or CSR, all correlations are kept, at a cost of O(n_features²) per row and
         O(n_features³) per call. With more columns, or with ``covariance="diagonal"``, the coefficients are treated as
@@ -344,11 +345,18 @@ class EPClassifier(ClassifierMixin, LinearEP):  # type: ignore[misc]
         Self
             The estimator. If the rows are invalid, or all have weight zero, it is unchanged.
         """
-        if forget or not classes is sample_weight is offset is halflife is None or not self._took_row(X, y):
+        is_plain = not forget and sample_weight is offset is halflife is None and self._knows(classes)
+        if not is_plain or not self._took_row(X, y):
             p = Parameters.of(self)
             targets = Labels.of(self, None if self._state is None else self._state.targets).with_classes(classes)
             self._take(p, targets, X, y, sample_weight, forget, offset, halflife)
         return self
+
+    def _knows(self, classes: Any) -> bool:
+        """Whether classes are those of the model, in order, or not given."""
+        if classes is None:
+            return True
+        return self._state is not None and np.array_equal(classes, self._state.targets.classes)
 
     @property
     def calibration_(self) -> float:

@@ -135,8 +135,9 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
     errors : {"auto", "posterior", "robust", "cluster"}, default="auto"
         Errors of the coefficients in `coef_std_`, `summary`, `contrast` and ``predict(return_std="mean")``: those of
         the posterior, or those that the scatter of the rows, or of clusters of rows, gives whatever the model
-        ("sandwich"). ``"auto"`` is ``"cluster"`` where ``fit`` is given clusters, ``"robust"`` for
-        ``loss="quantile"``, whose posterior has no meaning of its own, and else ``"posterior"``.
+        ("sandwich"). These need rows in memory and ``covariance="full"``. There ``"auto"`` is ``"cluster"`` where
+        ``fit`` is given clusters, and ``"robust"`` for ``loss="quantile"``, whose posterior has no meaning of its own,
+        with at least ten rows per coefficient; else, and for tables, Dask and streams, it is ``"posterior"``.
     loo_refit : bool, default=False
         Whether to refit rows that move their own predictor by more than a standard deviation, one by one, for `loo_`;
         with ``covariance="full"``.

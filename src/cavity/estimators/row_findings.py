@@ -89,7 +89,7 @@ def left_out(rows: Rows, outcomes: Sequence[Result], refit: bool) -> list[LeftOu
         left = leave_one_out(loss, rows.targets[k], rows.weights, outcome.row_sites)
         if offers(loss).squared is not None:  # exact however far a row moves
             left = left._replace(moved=np.zeros_like(left.moved))
-        if refit and isinstance(outcome.sites, DenseNatural):
+        if refit and isinstance(outcome.sites, DenseNatural | RowsNatural):
             for row in np.flatnonzero(~left.is_reliable):
                 mean, variance = _without(rows, outcome, k, int(row))
                 left.mean[row], left.variance[row], left.moved[row] = mean, variance, 0.0

@@ -162,6 +162,8 @@ class RowPath:
                 return None
             data, stream, kept = Data(X, np.array([[target]]), None), fitted.stream, fitted.stream.kept
             order = fitted.targets.order(stream.order, data.targets)
+            if order.is_sorted and not stream.order.is_sorted:  # which is told on the other way
+                return None
             kept = None if kept is None else kept.plus(data)
             stream = stream._replace(kept=kept, order=order, is_behind=True)
             found = {"sites": (known,), "found": (posterior,), "stream": stream}
@@ -210,8 +212,9 @@ def path_of(fitted: Fitted, data: Data) -> RowPath | None:
 
 
 # Rows per coefficient that are always kept, and fitted together with as many others: fewer are often separable, or
-# leave no noise, and suggest variances that are far off.
-ROWS_PER_COEFFICIENT = 10
+# leave no noise, and suggest variances that are far off. With 10, counts whose first rows have an outlier ended a
+# standard deviation or more from a fit; memory grows in proportion, to 60 times that of the posterior.
+ROWS_PER_COEFFICIENT = 30
 # The last rows of a stream are kept and fitted together as long as they hold at most so many numbers, two megabytes:
 # until then the posterior is that of a fit. Beyond, half of them go.
 KEPT_NUMBERS = 2**18
@@ -373,7 +376,7 @@ def _with_constants(fitted: Fitted, data: Data) -> Fitted:
 
 
 def _take_sums(fitted: Fitted, data: Data) -> Fitted:
-    """Add rows to the sums; prior and noise are found when they are asked for, or have to be looked at again."""
+    """Add rows to the sums; prior and noise are found when they are asked for."""
     grown = has_grown(fitted)
     if grown:  # sums around other centres would lose digits
         fitted = in_columns(fitted, fitted.design.columns(fitted.sums))
@@ -381,12 +384,13 @@ def _take_sums(fitted: Fitted, data: Data) -> Fitted:
     targets = data.targets[0] if data.offset is None else data.targets[0] - data.offset
     said = DenseNatural.of_normal_rows(rows, targets, data.weights, fitted.scale)
     known: Any = fitted.sites[0].plus(said)
-    fitted = fitted.revised(sites=(known,), stream=fitted.stream._replace(is_behind=True))
-    fitted = _with_trace(fitted, Counter(), 1)
-    if grown:
-        fitted = settled(fitted)
-        fitted.check_finite()
-    return fitted
+    if not np.isfinite(known.information.sum() + known.shift.sum() + known.log_scale):
+        raise ValueError(
+            "sums of squares are beyond what numbers can hold: bring columns and targets to ordinary sizes"
+        )
+    before = fitted.totals.rows if grown else fitted.stream.rows_before
+    fitted = fitted.revised(sites=(known,), stream=fitted.stream._replace(rows_before=before, is_behind=True))
+    return _with_trace(fitted, Counter(), 1)
 
 
 def _settle_sums(fitted: Fitted) -> Fitted:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from cavity._checks import shown
 from cavity.schemes._exact import ExactProjection
 from cavity.schemes._laplace import Laplace, QuickLaplace
-from cavity.schemes._protocol import FullScheme, Scheme
+from cavity.schemes._protocol import FullScheme as FullScheme
+from cavity.schemes._protocol import Scheme
 from cavity.schemes._quadrature import GaussQuadrature, RecentredQuadrature, VariationalQuadrature
 
 __all__ = [
     "ExactProjection",
-    "FullScheme",
     "GaussQuadrature",
     "Laplace",
     "QuickLaplace",
