@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -22,15 +23,48 @@ def test_examples_run(name):
         exec(compile(block, name, "exec"), names)
 
 
-def test_readme_shows_what_its_example_prints():
+def test_readme_shows_what_its_examples_print():
     text = (ROOT / "README.md").read_text()
-    code, shown = (re.search(pattern, text, re.DOTALL)[1] for pattern in (r"```python\n(.*?)```", r"```text\n(.*?)```"))
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
-    numbers = [list(map(float, re.findall(r"-?\d+\.\d+", part))) for part in (shown, printed.getvalue())]
-    assert numbers[0] == pytest.approx(numbers[1], abs=0.011)  # two digits, whatever the processor rounds
+    pattern = r"```python\n(.*?)```\n\n<!-- \w+ -->\n```text\n(.*?)```"
+    names, pairs = {"__name__": "readme"}, re.findall(pattern, text, re.DOTALL)
+    assert len(pairs) == text.count("```python")
+    for code, shown in pairs:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, "README.md", "exec"), names)
+        numbers = [list(map(float, re.findall(r"-?\d+\.\d+", part))) for part in (shown, printed.getvalue())]
+        assert numbers[0] == pytest.approx(numbers[1], abs=0.011)  # two digits, whatever the processor rounds
     assert len(text.splitlines()) <= 120
+
+
+def names_of_page(name):
+    """Run the code of a page of the guide, and give its variables."""
+    blocks = re.findall(r"```\{run\}\n(?::alt:.*\n)?(.*?)```", (ROOT / "docs" / "guide" / name).read_text(), re.DOTALL)
+    assert blocks
+    names = {"__name__": "page"}
+    for block in blocks:
+        exec(compile(block, name, "exec"), names)
+    return names
+
+
+def test_page_for_users_of_scikit_learn_has_the_numbers_of_scikit_learn():
+    names = names_of_page("coming_from_sklearn.md")
+    model, ridge = names["model"], names["ridge"]
+    assert model.coef_ == pytest.approx(ridge.coef_, rel=1e-5, abs=1e-3)
+    assert model.intercept_ == pytest.approx(ridge.intercept_, rel=1e-5)
+    # The mode of a posterior of 442 rows lies well within a standard deviation of the mean.
+    assert np.abs(names["mean"].coef_ - names["mode"].coef_).max() < 0.25 * names["mean"].coef_std_.min()
+
+
+def test_page_for_users_of_samplers_has_the_numbers_of_sampling():
+    names = names_of_page("coming_from_pymc.md")
+    given, draws = names["given"], names["draws"]
+    assert draws.mean[0] == pytest.approx(given.coef_[0, 0], abs=0.1 * given.coef_std_[0, 0])  # 2,000 draws: 0.02
+    assert draws.std[0] == pytest.approx(given.coef_std_[0, 0], rel=0.1)
+
+
+def test_page_for_users_of_r_runs():
+    names_of_page("coming_from_r.md")
 
 
 def test_readme_compares_by_the_best_of_each_side():

@@ -4,7 +4,7 @@ Run after `make reproduce` and `python -m benchmarks --only comparison`:
 
     python tools/update_readme.py [report] [bench-results]
 
-What is missing there is left as it is; the picture and the output of the examples are made here.
+What is missing there is left as it is; pictures and the output of the examples are made here.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 sys.path.insert(0, str(ROOT / "tools"))
 
 import command_example  # noqa: E402
+import formula_figure  # noqa: E402
 import overview_figure  # noqa: E402
 from run import executed  # noqa: E402
 
@@ -30,7 +31,6 @@ COMMAND = ROOT / "docs" / "guide" / "command.md"
 # Tasks of the comparison that README speaks of: what they show, and the peer that does the same.
 TASKS = {
     "mixed": ("**Random effects without sampling** (two crossed factors)", "bambi"),
-    "quantile": ("**Losses with kinks have a posterior** (three quantiles)", "PyMC"),
     "wide": ("**Prior variance and noise estimated in the fit** (600 columns of 200 rows)", "PyMC"),
     "one-hot": ("**All correlations of thousands of columns** (three one-hot factors)", "bayesianbandits"),
     "drift": ("**Streams that forget** (changing coefficients)", "river"),
@@ -45,11 +45,11 @@ def put(document: Path, name: str, lines: list[str]) -> None:
     document.write_text(found)
 
 
-def example_output(readme: str) -> list[str]:
-    """Run the first example of README, and give what it prints."""
-    code = re.search(r"```python\n(.*?)```", readme, re.DOTALL)
-    assert code is not None
-    return ["```text", *executed(code[1], {"__name__": "readme"}).splitlines(), "```"]
+def put_outputs(document: Path) -> None:
+    """Run the examples of a document one after the other, and put what they print below them."""
+    names = {"__name__": "readme"}
+    for code, name in re.findall(r"```python\n(.*?)```\n\n<!-- (\w+) -->", document.read_text(), re.DOTALL):
+        put(document, name, ["```text", *executed(code, names).splitlines(), "```"])
 
 
 def claims_of(report: Path) -> tuple[list[str], list[str]]:
@@ -81,8 +81,9 @@ def claims_of(report: Path) -> tuple[list[str], list[str]]:
 
 def comparison_of(lines: list[dict[str, Any]]) -> list[str]:
     """Give a table with one line per task: the fit of cavity with the best score, and that of the peer."""
-    cells = "seconds, the held-out score (lower is better), and how many true coefficients lie in their 90 % intervals"
-    found = [f"Each cell shows {cells}:", "", "| task | cavity | other library |", "|---|---|---|"]
+    cells = "Seconds, held-out score (lower is better), and share of true coefficients in their 90 % intervals"
+    more = "[more, where others are better too](docs/comparison.md)"
+    found = [f"{cells}; {more}:", "", "| task | cavity | other library |", "|---|---|---|"]
     for task, (lead, peer) in TASKS.items():
         done = [line for line in lines if line["task"] == task and line["score"] is not None]
         groups = [[line for line in done if line["library"] == library] for library in ("cavity", peer)]
@@ -100,7 +101,8 @@ def _numbers(line: dict[str, Any]) -> str:
 
 def main(report: Path, measured: Path) -> None:
     overview_figure.draw(ROOT / "docs" / "images" / "overview.png")
-    put(README, "output", example_output(README.read_text()))
+    formula_figure.draw(ROOT / "docs" / "images" / "formula.png")
+    put_outputs(README)
     put(README, "command", command_example.output(progress=False))
     put(COMMAND, "command", command_example.output(progress=True))
     if (report / "claims.json").is_file():
