@@ -298,3 +298,14 @@ def test_fit_intercept_must_not_change_in_the_middle():
     with pytest.raises(ValueError, match="fit_intercept was True"):
         model.partial_fit(X, y)
     assert frozen(model) == before
+
+
+@pytest.mark.parametrize("variance", [1.0, 1e4])
+@pytest.mark.parametrize("size", [1e7, 1e8, 1e9, 1e10])
+def test_sums_whose_rounding_hides_the_prior_give_finite_numbers(size, variance):
+    rng = np.random.default_rng(0)
+    x = size * rng.normal(size=(20, 1))
+    X = np.hstack([x, x, x + 1e-9 * size * rng.normal(size=(20, 1))])
+    model = EPRegressor(prior_variance=variance).partial_fit(X, rng.normal(size=20))
+    assert np.all(np.isfinite(model.coef_))
+    assert np.all((model.coef_std_ > 0.0) & np.isfinite(model.coef_std_))

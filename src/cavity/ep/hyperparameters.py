@@ -624,6 +624,8 @@ def settings_around(
     if not chosen:
         return alone
     density = Density.of(posterior, groups, rows, scale, information)
+    if not np.isfinite(sum(density.at(density.here))):  # beyond what numbers can hold
+        return alone
     axes = []
     for number, error in chosen:
         grid, values, known = density.along(number, error)

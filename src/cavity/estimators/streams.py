@@ -6,6 +6,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -400,6 +401,7 @@ def _settle_sums(fitted: Fitted) -> Fitted:
     known: Any = fitted.sites[0]
     (prior, groups), scale = prior_of(fitted), fitted.scale
     free = Hyperparameters(groups, targets.finds_scale)
+    known = _with_rounding(known, prior)
     if free:
         first = (totals.spread_around(design.intercept) or 1.0) if targets.finds_scale else scale
         rows = NormalRows(totals.rows, totals.squares, first, targets.least_scale(totals))
@@ -410,6 +412,21 @@ def _settle_sums(fitted: Fitted) -> Fitted:
     return fitted.revised(
         sites=(known,), priors=(prior,), groups=groups, loss=with_scale(fitted.loss, scale), stream=stream
     )
+
+
+def _with_rounding(known: DenseNatural, prior: Prior) -> DenseNatural:
+    """Natural parameters plus what rounding may have taken from them, where they hide the prior by that."""
+    size = known.information.shape[0]
+    rounding = size * np.finfo(np.float64).eps * float(np.max(np.diagonal(known.information)))
+    found = known
+    for _ in range(8):
+        try:
+            found.working(prior)
+            break
+        except ImproperError:
+            found = replace(known, information=known.information + rounding * np.eye(size))
+            rounding *= 10.0
+    return found
 
 
 # Other losses with a full covariance.
