@@ -629,6 +629,8 @@ def settings_around(
     axes = []
     for number, error in chosen:
         grid, values, known = density.along(number, error)
+        if grid.size < 2:  # at both of its bounds
+            continue
         fine = np.linspace(grid[0], grid[-1], 400)
         # Points are spread by the square root of the density: wider than that, for the others.
         flat = 0.5 * interpolated(grid, values + known, fine)

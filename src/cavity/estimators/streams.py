@@ -408,6 +408,7 @@ def _settle_sums(fitted: Fitted) -> Fitted:
         posterior = known.times((scale / first) ** 2).working(prior)
         maximise_normal_evidence(posterior, free, rows)
         known, prior, scale = known.times((scale / rows.scale) ** 2), posterior.prior, rows.scale
+    known = _with_rounding(known, prior)
     stream = fitted.stream._replace(rows_before=totals.rows)
     return fitted.revised(
         sites=(known,), priors=(prior,), groups=groups, loss=with_scale(fitted.loss, scale), stream=stream
