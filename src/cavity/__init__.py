@@ -51,7 +51,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # scikit-learn and Numba are loaded when they are first needed: importing cavity stays quick.
-    if name == "datasets":
+    if name in ("dask", "datasets", "tables", "testing"):
         return import_module(f"cavity.{name}")
     if name in ("EPGaussianProcessClassifier", "EPGaussianProcessRegressor"):
         return getattr(import_module("cavity.estimators.processes"), name)
