@@ -7,11 +7,16 @@ sampling draws coefficients from the posterior and plays the best arm under the 
 posterior mean.
 """
 
+import warnings
+
 import matplotlib.pyplot as plt
 import numpy as np
 
 import cavity
+from cavity.estimators import SortedStreamWarning
 
+# A policy that learns is rewarded ever more often: its labels look sorted, as they should.
+warnings.simplefilter("ignore", SortedStreamWarning)
 ARMS, WIDTH, ROUNDS, BANDITS = 20, 8, 1000, 8
 
 
