@@ -137,7 +137,7 @@ class EPRegressor(RegressorMixin, LinearEP):  # type: ignore[misc]
         the posterior, or those that the scatter of the rows, or of clusters of rows, gives whatever the model
         ("sandwich"). These need rows in memory and ``covariance="full"``. There ``"auto"`` is ``"cluster"`` where
         ``fit`` is given clusters, and ``"robust"`` for ``loss="quantile"``, whose posterior has no meaning of its own,
-        with at least ten rows per coefficient; else, and for tables, Dask and streams, it is ``"posterior"``.
+        with at least ten rows per coefficient; else, and for rows on disk, Dask and streams, it is ``"posterior"``.
     loo_refit : bool, default=False
         Whether to refit rows that move their own predictor by more than a standard deviation, one by one, for `loo_`;
         with ``covariance="full"``.
